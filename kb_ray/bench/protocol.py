@@ -1,0 +1,39 @@
+"""What is asked of a bench worker: one frozen request. The answer is a `records.Verdict`.
+
+Needs pydantic and the standard library only, so that driver, actor and judge can all read it.
+Does not know how a verdict is reached.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kb_ray.records import Record, Task
+
+VERIFIER_VERSION = "1"
+"""Changes whenever the same candidate could get another verdict."""
+
+
+class BenchSettings(Record):
+    """How candidates are verified. Part of a run's fingerprint: it changes what the traces hold."""
+
+    n_correctness: int = Field(5, ge=1, le=100)
+    """Input sets a candidate must pass."""
+    n_trials: int = Field(50, ge=3, le=10_000)
+    """Timed calls of each side."""
+    n_warmup: int = Field(10, ge=1, le=1_000)
+    """Untimed calls before the timed ones."""
+    timeout_s: float = Field(60.0, gt=0, le=3600)
+    """Seconds for each phase (load, compile, run), counted while it runs."""
+    device: Literal["cuda", "cpu"] = "cpu"
+
+
+class BenchRequest(Record):
+    """One candidate to verify against one task."""
+
+    request_id: str
+    task: Task
+    kernel_code: str
+    settings: BenchSettings = BenchSettings()
