@@ -19,13 +19,13 @@ VERIFIER_VERSION = "1"
 class BenchSettings(Record):
     """How candidates are verified. Part of a run's fingerprint: it changes what the traces hold."""
 
-    n_correctness: int = Field(5, ge=1, le=100)
+    n_correctness: int = Field(default=5, ge=1, le=100)
     """Input sets a candidate must pass."""
-    n_trials: int = Field(50, ge=3, le=10_000)
+    n_trials: int = Field(default=50, ge=3, le=10_000)
     """Timed calls of each side."""
-    n_warmup: int = Field(10, ge=1, le=1_000)
+    n_warmup: int = Field(default=10, ge=1, le=1_000)
     """Untimed calls before the timed ones."""
-    timeout_s: float = Field(60.0, gt=0, le=3600)
+    timeout_s: float = Field(default=60.0, gt=0, le=3600)
     """Seconds for each phase (load, compile, run), counted while it runs."""
     device: Literal["cuda", "cpu"] = "cpu"
 

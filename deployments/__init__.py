@@ -1,0 +1,1 @@
+"""Serve applications and the YAML files that configure them."""

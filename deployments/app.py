@@ -1,0 +1,132 @@
+"""Serve application with one OpenAI-compatible endpoint for the models named in a YAML beside this file.
+
+`import_path: deployments.app:build`. It only translates: a short typed description of each model becomes the
+configuration of ray.serve.llm, which serves it with vLLM. Knows nothing of prompts, tasks or runs; a run
+reaches the model over HTTP like any other client. vLLM is imported when an application is built, not before.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kb_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class ModelArgs(BaseModel):
+    """One served model."""
+
+    # pydantic keeps the prefix `model_` for itself unless told otherwise
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    model_id: str
+    """Name that requests use."""
+    source: str
+    """A folder (`/...`, or `./...` from the repository's root), a Hugging Face repository, or s3://..."""
+    source_env: str | None = None
+    """Environment variable that overrides `source` where it is set."""
+    missing: str = "download it, or name another source"
+    """What to do where the folder does not exist; told to the user."""
+    device: Literal["cpu", "gpu"] = "gpu"
+    accelerator: str | None = None
+    """Ray's name of the GPU that must serve it, e.g. H100; None: any."""
+    replicas: int = Field(1, ge=1)
+    cpus: float = Field(1.0, ge=0)
+    """CPUs reserved for each vLLM worker."""
+    engine: dict[str, Any] = {}
+    """Engine arguments of vLLM, by their own names (max_model_len, dtype, tensor_parallel_size, ...)."""
+    lora: dict[str, Any] | None = None
+    """`lora_config` of ray.serve.llm; None: the base model only."""
+    env: dict[str, str] = {}
+    """Environment variables of the processes that serve it."""
+    deployment: dict[str, Any] = {}
+    """Further options of the Serve deployment (autoscaling_config, graceful_shutdown_timeout_s, ...)."""
+
+    @model_validator(mode="after")
+    def _cpu_has_no_accelerator(self) -> ModelArgs:
+        if self.device == "cpu" and self.accelerator is not None:
+            raise ValueError("accelerator is for device: gpu")
+        return self
+
+
+class AppArgs(BaseModel):
+    """`args` of the application."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[ModelArgs] = Field(min_length=1)
+    ingress_replicas: int = Field(1, ge=1)
+    """Replicas of the HTTP front. One carries a hundred requests at once; vLLM is the bottleneck."""
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application described by `args` (see AppArgs). ConfigError says which argument is unusable."""
+    from ray.serve.llm import build_openai_app
+
+    return build_openai_app(serving_args(parse(args)))
+
+
+def parse(args: dict[str, Any]) -> AppArgs:
+    """`args` checked. ConfigError names the first wrong one."""
+    try:
+        return AppArgs.model_validate(args)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "args"
+        raise ConfigError(f"deployment argument {where}: {first['msg']}") from error
+
+
+def serving_args(args: AppArgs) -> dict[str, Any]:
+    """The argument of `ray.serve.llm.build_openai_app`, as plain data."""
+    return {
+        "llm_configs": [_llm_config(model) for model in args.models],
+        "ingress_deployment_config": {
+            "num_replicas": args.ingress_replicas,
+            # The front only forwards: it must find a place beside vLLM on a machine of two cores.
+            "ray_actor_options": {"num_cpus": 0},
+        },
+    }
+
+
+def _llm_config(model: ModelArgs) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "model_loading_config": {"model_id": model.model_id, "model_source": _source(model)},
+        "engine_kwargs": model.engine,
+        "accelerator_type": model.accelerator,
+        "accelerator_config": {"kind": model.device},
+        "placement_group_config": {"bundle_per_worker": _bundle(model)},
+        "runtime_env": {"env_vars": model.env},
+        "deployment_config": {
+            "num_replicas": model.replicas,
+            "ray_actor_options": {"num_cpus": 0},
+            **model.deployment,
+        },
+    }
+    if model.lora is not None:
+        config["lora_config"] = model.lora
+    return config
+
+
+def _bundle(model: ModelArgs) -> dict[str, float]:
+    gpu = {"GPU": 1.0} if model.device == "gpu" else {}
+    return {"CPU": model.cpus, **gpu}
+
+
+def _source(model: ModelArgs) -> str:
+    named = os.environ.get(model.source_env, "") if model.source_env else ""
+    source = named or model.source
+    if not source.startswith(("/", "./", "../", "~")):
+        return source
+    folder = (ROOT / Path(source).expanduser()).resolve()
+    if not (folder / "config.json").is_file():
+        # vLLM would take a missing folder for the name of a repository and look for it on the network.
+        raise ConfigError(f"no model of {model.model_id} in {folder}: {model.missing}")
+    return str(folder)

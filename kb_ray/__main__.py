@@ -1,0 +1,45 @@
+"""List the commands of kb_ray.
+
+Reads the first line of each command's docstring from its source, so that nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parent
+_USAGE = re.compile(r"^`[^`]*`: ")
+"""Some docstrings begin with how the command is called; the list says that already."""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(module to run with `python -m`, what it does), sorted by name."""
+    found = {}
+    for path in _ROOT.rglob("*.py"):
+        if path == Path(__file__) or not _is_command(path):
+            continue
+        module = path.parent if path.name == "__main__.py" else path.with_suffix("")
+        name = ".".join(("kb_ray", *module.relative_to(_ROOT).parts))
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        found[name] = _USAGE.sub("", text.partition("\n")[0])
+    yield from sorted(found.items())
+
+
+def _is_command(path: Path) -> bool:
+    return path.name == "__main__.py" or '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+
+
+def main() -> None:
+    """Prints one line for each command."""
+    listed = list(commands())
+    width = max(len(name) for name, _ in listed)
+    print("usage: python -m COMMAND [--help]\n")
+    for name, purpose in listed:
+        print(f"  {name:{width}}  {purpose}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""One bench worker: an Evaluator spoken to in JSON, in a Ray actor or in this process.
+
+The class is plain: the pool wraps it with `ray.remote`, the Python API uses it as it is. Never imports torch
+or triton; does not know other workers, retries elsewhere, or how a verdict is reached.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from typing import Literal
+
+from kb_ray.bench.host import Evaluator
+from kb_ray.bench.protocol import BenchRequest
+from kb_ray.errors import InfraError
+from kb_ray.records import Record, Status, Verdict
+
+Device = Literal["cuda", "cpu"]
+
+
+class Reply(Record):
+    """What a worker answers: a verdict, or what failed on our side."""
+
+    request_id: str
+    """The request's own id, so that no verdict can be given to another request."""
+    verdict: Verdict | None = None
+    infra: str | None = None
+    """One line: what broke. Worth a try on another worker."""
+    blames_reference: bool = False
+    """The reference itself failed there: if it does so on another worker too, no worker will do."""
+
+
+class WorkerStats(Record):
+    """A worker seen from outside."""
+
+    name: str
+    host: str
+    pid: int
+    gpu: str | None
+    verdicts: int
+    restarts: int
+    """How often judge and zygotes had to be started again."""
+    busy: int
+    """Requests in work."""
+    pids: dict[str, int]
+    """Process ids of the judge and of the zygotes of candidates and references, of those that live."""
+
+
+class BenchActor:
+    """An Evaluator on one device, for one caller or many threads.
+
+    `concurrency`: requests evaluated at once. `gpu`: index or UUID; None takes the one that Ray assigned,
+    else the first visible one. Construction starts nothing: `ready` does, and after a failure again.
+    """
+
+    def __init__(self, device: Device, concurrency: int, name: str, gpu: str | None = None) -> None:
+        self._name = name
+        self._gpu = assigned_gpu() if device == "cuda" and gpu is None else gpu
+        self._evaluator = Evaluator(device, self._gpu, concurrency, name)
+        self._lock = threading.Lock()
+        self._verdicts = 0
+        self._busy = 0
+        self._judges: set[int] = set()
+        self._stopped = False
+
+    def ready(self) -> str | None:
+        """Waits until verdicts can be given and returns None, or one line that says why they cannot."""
+        try:
+            self._evaluator.start()
+        except Exception as error:
+            return f"{self._where()} could not start: {one_line(error)}"
+        self._note_judge()
+        return None
+
+    def evaluate(self, request_json: str) -> str:
+        """`BenchRequest` as JSON to `Reply` as JSON. Blocks; thread-safe. Never raises for a request."""
+        request = BenchRequest.model_validate_json(request_json)
+        if self._stopped:
+            return self._infra(request, f"{self._where()} was stopped")
+        self._count(busy=1)
+        try:
+            verdict = self._evaluator.evaluate(request)
+        except Exception as error:
+            # Whatever it is, it is ours: a bad kernel comes back as a verdict.
+            return self._infra(request, f"{self._where()}: {one_line(error)}")
+        finally:
+            self._count(busy=-1)
+        self._note_judge()
+        if verdict.status is Status.INFRA_ERROR:
+            message = verdict.error.message if verdict.error else "no reason given"
+            return self._infra(request, f"{self._where()}: {message}", blames_reference=True)
+        self._count(verdicts=1)
+        return Reply(request_id=request.request_id, verdict=verdict).model_dump_json()
+
+    def stats(self) -> WorkerStats:
+        """Counts and process ids now. Does not wait."""
+        self._note_judge()
+        return WorkerStats(
+            name=self._name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            gpu=self._gpu,
+            verdicts=self._verdicts,
+            restarts=max(0, len(self._judges) - 1),
+            busy=self._busy,
+            pids=self._evaluator.pids(),
+        )
+
+    def stop(self) -> None:
+        """Ends judge, zygotes and all they started, and waits. Requests in work get an infra reply."""
+        self._stopped = True
+        self._evaluator.stop()
+
+    def _count(self, busy: int = 0, verdicts: int = 0) -> None:
+        with self._lock:
+            self._busy += busy
+            self._verdicts += verdicts
+
+    def _note_judge(self) -> None:
+        judge = self._evaluator.pids().get("judge")
+        if judge is not None:
+            self._judges.add(judge)
+
+    def _where(self) -> str:
+        return f"{self._name} on {socket.gethostname()}"
+
+    def _infra(self, request: BenchRequest, what: str, blames_reference: bool = False) -> str:
+        reply = Reply(request_id=request.request_id, infra=what, blames_reference=blames_reference)
+        return reply.model_dump_json()
+
+
+def assigned_gpu() -> str:
+    """The GPU of this process: the one Ray assigned, else the first in CUDA_VISIBLE_DEVICES, else "0"."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        if ids:
+            return str(ids[0])
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+
+
+def one_line(error: BaseException) -> str:
+    """The last line that says something; Ray and torch put whole tracebacks into str(error)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else "no message"
+    return text if isinstance(error, InfraError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,282 @@
+"""Evaluation as functions: called directly in this process, or `.remote(...)` through the Ray pool.
+
+Both answer with a plain mapping that has the Verdict's fields and the names `correctness`, `speedup`,
+`fast_0`, `fast_1`, `fast_2` and `error`. Does not know episodes, prompts or traces, nor how a verdict is
+reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import atexit
+import functools
+import glob
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+from pydantic import ValidationError
+
+from kb_ray.bench.actor import BenchActor, Device, Reply
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.errors import ConfigError, InfraError, TaskError
+from kb_ray.records import ErrorDetail, Stage, Status, Task, TensorSpec, Verdict
+
+if TYPE_CHECKING:
+    from kb_ray.bench.pool import BenchPool
+
+P = ParamSpec("P")
+Shapes = Mapping[str, Mapping[str, Any]]
+
+CONCURRENCY = 4
+"""Candidates that one worker checks at once; timing is alone in any case."""
+_FRONT = "kb-bench-front"
+_LOCAL_TRIES = 3
+
+_lock = threading.Lock()
+_local: dict[str, BenchActor] = {}
+_fronts: dict[str, Any] = {}
+
+
+class Benchmark(Generic[P]):
+    """A function from its own arguments to a verdict's mapping, made from one that builds the request."""
+
+    def __init__(self, request: Callable[P, BenchRequest]) -> None:
+        self.request = request
+        functools.update_wrapper(self, request)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """Evaluates in this process and returns the mapping (see `answer`)."""
+        return answer(evaluate_here(self.request(*args, **kwargs)))
+
+    def remote(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Evaluates in the Ray pool and returns an ObjectRef of the mapping at once."""
+        wanted = self.request(*args, **kwargs).model_dump_json()
+        return _front().answer.remote(wanted)
+
+
+@Benchmark
+def benchmark_triton_kernel(
+    kernel_code: str,
+    reference_torch_code: str,
+    input_shapes: Shapes | None,
+    n_correctness: int = 5,
+    n_trials: int = 50,
+    kernel_name: str | None = None,
+) -> BenchRequest:
+    """Verifies and times a kernel against `reference_impl`.
+
+    `input_shapes`: {"x": {"shape": [1024], "dtype": "float32"}} by parameter name; None leaves the inputs
+    to the reference's own `get_inputs()`. Raises TaskError for a reference that cannot be used, ConfigError
+    for numbers or shapes that cannot.
+    """
+    return bench_request(
+        kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name
+    )
+
+
+@Benchmark
+def benchmark_kernelbench(
+    kernel_code: str,
+    problem_code: str,
+    n_correctness: int = 5,
+    n_trials: int = 50,
+    kernel_name: str | None = None,
+) -> BenchRequest:
+    """Verifies and times a kernel against a problem with `Model`, `get_inputs` and `get_init_inputs`.
+
+    Raises TaskError for a problem that cannot be used, ConfigError for numbers out of range.
+    """
+    return bench_request(kernel_code, problem_code, None, n_correctness, n_trials, kernel_name)
+
+
+class BatchBenchmark:
+    """Many requests, each a dict of the arguments of one of the two other functions."""
+
+    def requests(self, requests: Sequence[Mapping[str, Any]]) -> list[BenchRequest]:
+        """The dicts as requests: with `problem_code`, or with `reference_torch_code`, as they have it.
+
+        Raises ConfigError or TaskError that names the first dict which cannot be used.
+        """
+        return [_batch_item(number, arguments) for number, arguments in enumerate(requests)]
+
+    def __call__(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Evaluates in this process and returns the mappings in the order of the requests."""
+        wanted = self.requests(requests)
+        with ThreadPoolExecutor(CONCURRENCY) as threads:
+            return [answer(verdict) for verdict in threads.map(evaluate_here, wanted)]
+
+    def remote(self, requests: Sequence[Mapping[str, Any]]) -> Any:
+        """Evaluates in the Ray pool and returns an ObjectRef of the mappings, in the requests' order."""
+        wanted = [request.model_dump_json() for request in self.requests(requests)]
+        return _front().answer_batch.remote(wanted)
+
+
+benchmark_batch = BatchBenchmark()
+
+
+def bench_request(
+    kernel_code: str,
+    reference_code: str,
+    input_shapes: Shapes | None = None,
+    n_correctness: int = 5,
+    n_trials: int = 50,
+    kernel_name: str | None = None,
+    *,
+    timeout_s: float = 60.0,
+    device: Device | None = None,
+) -> BenchRequest:
+    """One request of a reference in either style; `device` None: a GPU where this machine has one."""
+    try:
+        settings = BenchSettings(
+            n_correctness=n_correctness,
+            n_trials=n_trials,
+            timeout_s=timeout_s,
+            device=device or local_device(),
+        )
+        task = reference_task(reference_code, kernel_name or "kernel", input_shapes)
+        return BenchRequest(
+            request_id=uuid.uuid4().hex, task=task, kernel_code=kernel_code, settings=settings
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{where}: {first['msg']}, got {first['input']!r}") from None
+
+
+def reference_task(reference_code: str, name: str, input_shapes: Shapes | None = None) -> Task:
+    """The task of a reference that stands alone. Raises TaskError where its entry point is missing."""
+    try:
+        tree = ast.parse(reference_code)
+    except (SyntaxError, ValueError) as error:
+        raise TaskError(f"the reference of {name} is not Python: {error}") from None
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    function = "reference_impl" in defined
+    if not function and "Model" not in defined:
+        raise TaskError(f"the reference of {name} defines neither reference_impl nor Model: name it so")
+    if not (function and input_shapes) and "get_inputs" not in defined:
+        raise TaskError(f"the reference of {name} has no get_inputs(): add it, or give input_shapes")
+    shapes = {key: TensorSpec(**spec) for key, spec in (input_shapes or {}).items()}
+    return Task(
+        task_id=f"api/{name}",
+        source="api",
+        name=name,
+        reference_code=reference_code,
+        style="function" if function else "module",
+        entry_point="reference_impl" if function else "Model",
+        input_shapes=shapes if function and shapes else None,
+    )
+
+
+def answer(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as a mapping of plain values.
+
+    `correctness` repeats `correct`; `error` is one line or None and `error_detail` is its structure. Where
+    nothing could be timed, `speedup`, `fast_1` and `fast_2` are None.
+    """
+    fields = verdict.model_dump(mode="json")
+    detail = verdict.error
+    fields["error_detail"] = fields["error"]
+    fields["error"] = None if detail is None else f"{detail.category}: {detail.message}"
+    fields["correctness"] = verdict.correct
+    return fields
+
+
+def evaluate_here(request: BenchRequest) -> Verdict:
+    """The verdict, reached in this process's own Evaluator (started at the first call, ended at exit).
+
+    Thread-safe. Where our side fails three times, or the reference once, the verdict's status is `infra_error`.
+    """
+    worker = _local_worker(request.settings.device)
+    for _ in range(_LOCAL_TRIES):
+        reply = Reply.model_validate_json(worker.evaluate(request.model_dump_json()))
+        if reply.verdict is not None:
+            return reply.verdict
+        if reply.blames_reference:
+            break
+    return _infra_verdict(str(reply.infra))
+
+
+def local_device() -> Device:
+    """ "cuda" where this process can see an NVIDIA device, found without asking CUDA; else "cpu"."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip()
+    return "cuda" if visible not in ("", "-1") and glob.glob("/dev/nvidia[0-9]*") else "cpu"
+
+
+class BenchFront:
+    """Ray actor that owns a BenchPool and answers in mappings; it ends with the job that made it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._pool: asyncio.Task[BenchPool] | None = None
+
+    async def answer(self, request_json: str) -> dict[str, Any]:
+        """`BenchRequest` as JSON to the mapping of its verdict."""
+        request = BenchRequest.model_validate_json(request_json)
+        settings = request.settings.model_copy(update={"device": self._device})
+        try:
+            pool = await self._started_pool()
+            verdict = await pool.evaluate(request.model_copy(update={"settings": settings}))
+        except InfraError as error:
+            verdict = _infra_verdict(str(error))
+        return answer(verdict)
+
+    async def answer_batch(self, requests_json: list[str]) -> list[dict[str, Any]]:
+        """The same for many, in their order."""
+        return list(await asyncio.gather(*(self.answer(request) for request in requests_json)))
+
+    async def _started_pool(self) -> BenchPool:
+        failed = self._pool is not None and self._pool.done() and self._pool.exception() is not None
+        if self._pool is None or failed:
+            self._pool = asyncio.create_task(_start_pool(self._device))
+        return await asyncio.shield(self._pool)
+
+
+async def _start_pool(device: Device) -> BenchPool:
+    # Ray is needed from here on only: direct calls do without it.
+    from kb_ray.bench.pool import BenchPool
+
+    pool = BenchPool(None, CONCURRENCY, device, "api")
+    await pool.start()
+    return pool
+
+
+def _front() -> Any:
+    import ray
+
+    if not ray.is_initialized():
+        ray.init()
+    # Held for as long as this process is connected: Ray ends an actor that nobody holds.
+    connection = ray.get_runtime_context().get_worker_id()
+    if connection not in _fronts:
+        device: Device = "cuda" if ray.cluster_resources().get("GPU", 0) >= 1 else "cpu"
+        options = {"name": _FRONT, "get_if_exists": True, "num_cpus": 0, "max_restarts": -1}
+        _fronts[connection] = ray.remote(BenchFront).options(**options, max_task_retries=2).remote(device)
+    return _fronts[connection]
+
+
+def _local_worker(device: Device) -> BenchActor:
+    with _lock:
+        if device not in _local:
+            _local[device] = BenchActor(device, CONCURRENCY, f"kb-bench-local-{os.getpid()}")
+            atexit.register(_local[device].stop)
+        return _local[device]
+
+
+def _batch_item(number: int, arguments: Mapping[str, Any]) -> BenchRequest:
+    kind = benchmark_kernelbench if "problem_code" in arguments else benchmark_triton_kernel
+    try:
+        return kind.request(**arguments)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"request {number} of the batch: {error}") from None
+    except TaskError as error:
+        raise TaskError(f"request {number} of the batch: {error}") from None
+
+
+def _infra_verdict(reason: str) -> Verdict:
+    error = ErrorDetail(category="INFRASTRUCTURE ERROR", message=reason)
+    return Verdict.of(Status.INFRA_ERROR, Stage.STATIC, error=error)

@@ -1,0 +1,118 @@
+"""From how a candidate's process failed to a status, a stage and words for the model. Pure.
+
+The child's own account (exception type, message, line) is used here: a candidate may lie about how it
+failed, but every answer below is a failure. On a CPU a call that only a GPU can serve is nobody's
+failure and comes out as infra_error.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from kb_ray.categories import CATEGORY_BY_STATUS
+from kb_ray.records import ErrorDetail, Stage, Status
+
+_COMPILE_TYPES = frozenset(
+    {"CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "OutOfResources",
+     "InterpreterError", "PTXASError"}
+)  # fmt: skip
+_ILLEGAL = ("illegal memory access", "misaligned address", "illegal address", "invalid address space")
+_OOM = ("out of memory", "cannot allocate memory", "can't allocate memory", "failed to allocate")
+_NEEDS_GPU = (
+    "0 active drivers", "not compiled with cuda", "found no nvidia driver", "no cuda gpus are available",
+    "no cuda-capable device", "requires cuda", "cudagetdevicecount", "libcuda.so",
+)  # fmt: skip
+NEEDS_GPU_FLAG = "needs_gpu"
+_DETAIL_LINES = 14
+
+Blame = tuple[Status, Stage, ErrorDetail]
+
+
+def detail(status: Status, message: str, **more: Any) -> ErrorDetail:
+    return ErrorDetail(category=CATEGORY_BY_STATUS[status], message=message, **more)
+
+
+def blame_exception(info: dict[str, Any], phase: str, source: str, cuda: bool) -> Blame:
+    """Status of an exception in `phase`: `load`, `build`, `first_call`, `call` or `timing`."""
+    kinds = {str(info.get("type")), *map(str, info.get("bases") or [])}
+    message = str(info.get("message") or "")
+    status = _status(kinds, str(info.get("cause") or ""), message.lower(), phase, cuda)
+    stage = _stage(status, phase)
+    line = info.get("line") if isinstance(info.get("line"), int) else None
+    name = str(info.get("cause") if "InterpreterError" in kinds and info.get("cause") else info.get("type"))
+    first = next((part for part in message.splitlines() if part.strip()), "")
+    key_line = f"{name}: {first}".strip().rstrip(":")
+    if status is Status.INFRA_ERROR:
+        key_line = f"needs a GPU: {key_line}"
+    return status, stage, detail(status, key_line[:500], detail=_detail(message, line, source), line=line)
+
+
+def _status(kinds: set[str], cause: str, message: str, phase: str, cuda: bool) -> Status:
+    if not cuda and any(words in message for words in _NEEDS_GPU):
+        return Status.INFRA_ERROR
+    if (
+        kinds & {"MemoryError", "OutOfMemoryError"}
+        or cause == "MemoryError"
+        or any(w in message for w in _OOM)
+    ):
+        return Status.OOM
+    if any(words in message for words in _ILLEGAL):
+        return Status.ILLEGAL_ACCESS
+    if phase == "load":
+        if "LoadError" in kinds:
+            return Status.NO_KERNEL
+        return Status.SYNTAX_ERROR if "SyntaxError" in kinds else Status.IMPORT_ERROR
+    if kinds & _COMPILE_TYPES and cause != "AssertionError":
+        return Status.COMPILE_ERROR
+    return Status.RUNTIME_ERROR
+
+
+def _stage(status: Status, phase: str) -> Stage:
+    if phase == "first_call" and status is Status.COMPILE_ERROR:
+        return Stage.COMPILE
+    return {
+        "load": Stage.LOAD,
+        "build": Stage.LOAD,
+        "first_call": Stage.TINY,
+        "call": Stage.FULL,
+        "timing": Stage.TIMING,
+    }[phase]
+
+
+def _detail(message: str, line: int | None, source: str) -> str:
+    """The message's lines, bounded, and the candidate's line it points at."""
+    kept = [part.rstrip() for part in message.splitlines() if part.strip()][:_DETAIL_LINES]
+    lines = source.splitlines()
+    if line is not None and 1 <= line <= len(lines):
+        kept += [f"line {line}: {lines[line - 1].strip()}"]
+    return "\n".join(kept)
+
+
+def blame_death(
+    signal_number: int | None, exit_code: int | None, launching: bool, log: str, phase: str, cuda: bool
+) -> Blame:
+    """Status of a process that ended without an answer."""
+    tail = "\n".join(log.splitlines()[-_DETAIL_LINES:])
+    if signal_number in (signal.SIGSEGV, signal.SIGBUS) and launching and not cuda:
+        message = "a kernel read or wrote outside of its tensors (unmasked or wrong offsets)"
+        return (
+            Status.ILLEGAL_ACCESS,
+            _stage(Status.ILLEGAL_ACCESS, phase),
+            detail(Status.ILLEGAL_ACCESS, message),
+        )
+    if signal_number is not None:
+        how = f"was killed by {signal.Signals(signal_number).name}"
+    else:
+        how = f"exited with code {exit_code}" if exit_code is not None else "closed its channel"
+    where = {"load": "while the code was imported", "build": "while it was constructed"}.get(
+        phase, "while it ran"
+    )
+    status = Status.CRASH
+    return status, _stage(status, phase), detail(status, f"the process {how} {where}", detail=tail)
+
+
+def blame_timeout(phase: str, timeout_s: float) -> Blame:
+    what = {"load": "import", "build": "construction", "first_call": "first call (compilation included)"}
+    message = f"{what.get(phase, 'execution')} did not finish within {timeout_s:g} s"
+    return Status.TIMEOUT, _stage(Status.TIMEOUT, phase), detail(Status.TIMEOUT, message)

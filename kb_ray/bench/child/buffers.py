@@ -1,0 +1,147 @@
+"""Memory shared by a judge and one sandboxed process: tensors without copies, ending at a wall.
+
+On a CPU each tensor is its own memfd, placed so that it ends where a page without access begins: an
+unmasked read or write past it is a SIGSEGV in the process that did it. On a GPU the tensors of one
+block lie in one cudaMalloc allocation, apart from each other by guard bands, shared by IPC handle.
+Knows layouts and mappings only; what a block holds and who may see it is decided by the judge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kb_ray.bench.child.tree import DTYPES
+from kb_ray.bench.child.values import TensorRef
+
+PAGE = mmap.PAGESIZE
+GUARD_BYTES = 4096
+ALIGN = 256
+POISON = 0xA5
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_PROT_NONE, _PROT_RW, _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANON = 0, 3, 1, 2, 0x10, 0x20
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def nbytes(ref: TensorRef) -> int:
+    """Bytes of a contiguous tensor of this dtype and shape."""
+    count = 1
+    for size in ref.shape:
+        count *= size
+    return count * DTYPES[ref.dtype].itemsize
+
+
+@dataclass
+class Mapping:
+    """One memfd mapped between two pages without access. `data` is the address of the first byte."""
+
+    base: int
+    span: int
+    data: int
+    size: int
+
+    def tensor(self, ref: TensorRef) -> torch.Tensor:
+        dtype = DTYPES[ref.dtype]
+        if self.size == 0:
+            return torch.empty(ref.shape, dtype=dtype)
+        raw = (ctypes.c_char * self.size).from_address(self.data)
+        return torch.frombuffer(raw, dtype=torch.uint8).view(dtype).reshape(ref.shape)
+
+    def close(self) -> None:
+        _libc.munmap(self.base, self.span)
+
+
+def make_memfd(size: int) -> int:
+    """A memfd of `size` bytes rounded up to whole pages."""
+    fd = os.memfd_create("kb_block", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _pages(size))
+    return fd
+
+
+def map_memfd(fd: int, size: int) -> Mapping:
+    """Map a memfd so that its last used byte is followed by a page without access.
+
+    The data starts at (whole pages - size), rounded down to the element size by the caller's layout:
+    sizes are multiples of the element size, so elements stay aligned.
+    """
+    body = _pages(size)
+    span = body + 2 * PAGE
+    base = _libc.mmap(None, span, _PROT_NONE, _MAP_PRIVATE | _MAP_ANON, -1, 0)
+    if base == _MAP_FAILED:
+        raise MemoryError(f"cannot reserve {span} bytes of address space")
+    if _libc.mmap(base + PAGE, body, _PROT_RW, _MAP_SHARED | _MAP_FIXED, fd, 0) == _MAP_FAILED:
+        _libc.munmap(base, span)
+        raise MemoryError(f"cannot map {body} bytes of shared memory")
+    return Mapping(base, span, base + PAGE + body - size, size)
+
+
+def _pages(size: int) -> int:
+    return max(PAGE, (size + PAGE - 1) // PAGE * PAGE)
+
+
+def layout(refs: Sequence[TensorRef]) -> tuple[list[int], int]:
+    """Offsets of tensors in one block, each between guard bands and aligned, and the block's size."""
+    offsets, at = [], GUARD_BYTES
+    for ref in refs:
+        offsets.append(at)
+        end = at + nbytes(ref)
+        at = (end + ALIGN - 1) // ALIGN * ALIGN + GUARD_BYTES
+    return offsets, at
+
+
+class HostBlock:
+    """Judge's side of a block on a CPU: one memfd and one mapping per tensor."""
+
+    def __init__(self, refs: Sequence[TensorRef]) -> None:
+        self.refs = tuple(refs)
+        self.fds = [make_memfd(nbytes(ref)) for ref in self.refs]
+        self._maps = [map_memfd(fd, nbytes(ref)) for fd, ref in zip(self.fds, self.refs, strict=True)]
+        self.tensors = [m.tensor(ref) for m, ref in zip(self._maps, self.refs, strict=True)]
+        self.handle = b""
+        self.poison()
+
+    def poison(self) -> None:
+        for m in self._maps:
+            ctypes.memset(m.base + PAGE, POISON, m.span - 2 * PAGE)
+
+    def guards_intact(self) -> bool:
+        """Whether the slack before each tensor still holds the poison (what lies after is a wall)."""
+        for m in self._maps:
+            slack = m.data - (m.base + PAGE)
+            if slack and ctypes.string_at(m.base + PAGE, slack) != bytes([POISON]) * slack:
+                return False
+        return True
+
+    def close(self) -> None:
+        self.tensors = []
+        for m in self._maps:
+            m.close()
+        for fd in self.fds:
+            os.close(fd)
+        self._maps, self.fds = [], []
+
+
+def attach_host(refs: Sequence[TensorRef], fds: Sequence[int]) -> tuple[list[torch.Tensor], list[Any]]:
+    """Child's side: tensors over the judge's memfds, and what must be kept alive or closed with them."""
+    maps = []
+    for fd, ref in zip(fds, refs, strict=True):
+        maps.append(map_memfd(fd, nbytes(ref)))
+        os.close(fd)
+    return [m.tensor(ref) for m, ref in zip(maps, refs, strict=True)], list(maps)

@@ -1,0 +1,149 @@
+"""One checked call of a candidate: inputs in, output bytes out, compared with what the reference answered.
+
+Knows nothing of stages or verdicts: it says what one call was worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kb_ray.bench.child import blame, wire
+from kb_ray.bench.child.children import Child, refs_of
+from kb_ray.bench.child.compare import compare
+from kb_ray.bench.child.frames import Kind
+from kb_ray.bench.child.references import Case, same_bytes
+from kb_ray.bench.child.tree import dtype_of, opaque_types, tensor_refs, unflatten
+from kb_ray.records import ErrorDetail, Status
+
+MAX_COUNTED = 200
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What one call was worth; `error` is None where it passed."""
+
+    status: Status
+    error: ErrorDetail | None
+    launches: dict[str, int]
+    operators: dict[str, int]
+
+
+def check_call(child: Child, program: str, case: Case, index: int, timeout_s: float) -> Checked:
+    """Call the candidate on a private copy of the case's inputs and compare what comes back.
+
+    The output block is poisoned beforehand. The child's exceptions (Raised, Died, TimedOut) pass through.
+    """
+    name = f"case{index}"
+    child.put(name, case.inputs_tree, case.inputs, timeout_s)
+    refs = refs_of(case.outputs)
+    block = child.block(refs)
+    try:
+        block.poison()
+        request = {
+            "program": program, "inputs": name, "outputs": f"out{index}", "ledger": index == 0,
+            "refs": refs, "handle": block.handle,
+        }  # fmt: skip
+        answer = child.ask(Kind.CALL, request, timeout_s, block.fds)
+        launches, operators = as_counts(answer.get("launches")), as_counts(answer.get("operators"))
+        status, error = _judge(child, case, name, answer, block)
+        return Checked(status, error, launches, operators)
+    finally:
+        block.close()
+        if not child.broken:
+            # The first answer is held to the end; of the others nothing is needed any more.
+            child.free([name] if index == 0 else [name, f"out{index}"], timeout_s)
+
+
+def _judge(
+    child: Child, case: Case, name: str, answer: dict[str, Any], block: Any
+) -> tuple[Status, ErrorDetail | None]:
+    if not child.guards_intact(name) or not block.guards_intact():
+        message = "memory outside of the inputs and outputs was written"
+        return Status.ILLEGAL_ACCESS, blame.detail(Status.ILLEGAL_ACCESS, message)
+    got_tree = answer.get("tree")
+    wrong = _compare(case, got_tree, block.tensors, bool(answer.get("copied")))
+    if wrong is not None:
+        return wrong
+    if not _inputs_kept(case, child.held(name)):
+        message = "an input tensor was changed, which the reference leaves as it is"
+        return Status.MUTATED_INPUT, blame.detail(Status.MUTATED_INPUT, message)
+    return Status.OK, None
+
+
+def _compare(
+    case: Case, got_tree: wire.Tree, tensors: list[torch.Tensor], copied: bool
+) -> tuple[Status, ErrorDetail] | None:
+    """None where the output is the expected one. Tensors are looked at only if they are all there."""
+    unknown = opaque_types(got_tree)
+    if unknown:
+        message = f"the output holds a {unknown[0]}, which is neither tensor nor plain value"
+        return Status.WRONG_STRUCTURE, blame.detail(Status.WRONG_STRUCTURE, message)
+    got_refs = tensor_refs(got_tree)
+    if copied and [(r.dtype, r.shape) for r in got_refs] == [
+        (r.dtype, r.shape) for r in refs_of(case.outputs)
+    ]:
+        got = unflatten(got_tree, tensors)
+    else:
+        # Not what was expected, so nothing was copied: shapes and dtypes alone decide.
+        got = unflatten(got_tree, [_hollow(ref) for ref in got_refs])
+    comparison = compare(case.expected(), got, case.oracle)
+    if comparison.status is Status.OK:
+        return None
+    assert comparison.error is not None
+    return comparison.status, comparison.error
+
+
+def earlier_result_kept(child: Child, case: Case, timeout_s: float) -> ErrorDetail | None:
+    """What is wrong if the first call's output no longer holds after all later calls; None if it does."""
+    if _held_is_right(child, "out0", case, timeout_s):
+        return None
+    message = "a result changed after later calls: each call must return memory of its own"
+    return blame.detail(Status.MISMATCH, message)
+
+
+def timed_outputs_right(child: Child, cases: list[Case], timeout_s: float) -> ErrorDetail | None:
+    """What is wrong if the outputs of timed calls are not right; None if they are."""
+    if all(_held_is_right(child, f"timed_out{i}", case, timeout_s) for i, case in enumerate(cases)):
+        return None
+    return blame.detail(
+        Status.MISMATCH, "the outputs of timed calls are wrong, though those of checked calls were right"
+    )
+
+
+def _held_is_right(child: Child, slot: str, case: Case, timeout_s: float) -> bool:
+    refs = refs_of(case.outputs)
+    block = child.block(refs)
+    try:
+        block.poison()
+        request = {"slot": slot, "refs": refs, "handle": block.handle}
+        copied = bool(child.ask(Kind.EXPORT, request, timeout_s, block.fds).get("copied"))
+        return copied and _compare(case, case.outputs_tree, block.tensors, copied) is None
+    finally:
+        block.close()
+
+
+def _hollow(ref: wire.TensorRef) -> torch.Tensor:
+    return torch.zeros((), dtype=dtype_of(ref.dtype)).expand(ref.shape)
+
+
+def _inputs_kept(case: Case, now: list[torch.Tensor]) -> bool:
+    """Whether the inputs are as they were, or changed just as the reference changes them."""
+    for i, (before, after) in enumerate(zip(case.inputs, now, strict=True)):
+        if same_bytes(before, after):
+            continue
+        if case.inputs_after is None or same_bytes(case.inputs_after[i], before):
+            return False
+        if compare(case.inputs_after[i], after, None).status is not Status.OK:
+            return False
+    return True
+
+
+def as_counts(value: wire.Tree) -> dict[str, int]:
+    """Counts as a child reports them, bounded and cleaned: names to positive integers."""
+    if not isinstance(value, dict):
+        return {}
+    pairs = list(value.items())[:MAX_COUNTED]
+    return {str(k)[:100]: v for k, v in pairs if isinstance(v, int) and not isinstance(v, bool) and v > 0}

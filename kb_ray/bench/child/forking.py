@@ -1,0 +1,124 @@
+"""The judge's end of a zygote: asks it to fork sandboxed children, hears of each one's end.
+
+A zygote's own death fails whatever waits for it; nothing here restarts one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+from kb_ray.bench import sandbox
+from kb_ray.bench.child import wire
+from kb_ray.bench.child.children import Child, Died, Ending, TimedOut
+from kb_ray.bench.child.frames import Channel, FrameError, Kind
+from kb_ray.bench.child.provenance import State
+from kb_ray.errors import InfraError
+
+CHILD_MEMORY_BYTES = 8 << 30
+START_TIMEOUT_S = 60.0
+
+
+class Zygote:
+    """The judge's end of one zygote. Thread-safe."""
+
+    def __init__(self, channel: Channel, cuda: bool, folder: Path, template: Path | None) -> None:
+        self.channel, self.cuda, self.folder, self.template = channel, cuda, folder, template
+        self._ids = itertools.count(1)
+        self._forked: dict[int, tuple[threading.Event, list[int]]] = {}
+        self._endings: dict[int, Ending] = {}
+        self._lock = threading.Lock()
+        self.alive = True
+        frame = channel.recv(timeout_s=120)
+        ready = wire.decode(frame.payload)
+        assert isinstance(ready, dict)
+        self.pid = int(ready["pid"])
+        threading.Thread(target=self._read, name="zygote-reader", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                frame = self.channel.recv()
+                message = wire.decode(frame.payload)
+                assert isinstance(message, dict)
+                if frame.kind == Kind.FORKED:
+                    event, answer = self._forked[message["id"]]
+                    answer += [message["pid"], frame.fds[0]]
+                    event.set()
+                elif frame.kind == Kind.EXITED:
+                    with self._lock:
+                        ending = self._endings[message["id"]]
+                    ending.status = message["status"]
+                    ending.event.set()
+        except FrameError:
+            self.alive = False
+            for event, _ in list(self._forked.values()):
+                event.set()
+
+    def spawn(self) -> Child:
+        """Fork a sandboxed child and wait until it is confined and ready; InfraError if it cannot be had."""
+        identity = next(self._ids)
+        scratch = self.folder / f"c{identity}"
+        uid = None if self.cuda else sandbox.separate_uid(identity)
+        _make_scratch(scratch, self.template, uid)
+        ours, theirs = socket.socketpair()
+        log_read, log_write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(log_read, False)
+        state_fd = os.memfd_create("kb_state", os.MFD_CLOEXEC)
+        os.ftruncate(state_fd, State.SIZE)
+        waiting, answer, ending = threading.Event(), list[int](), Ending()
+        with self._lock:
+            self._forked[identity] = (waiting, answer)
+            self._endings[identity] = ending
+        request = {
+            "id": identity,
+            "scratch": str(scratch),
+            "uid": uid,
+            "memory": None if self.cuda else CHILD_MEMORY_BYTES,
+        }
+        try:
+            self.channel.send(Kind.FORK, wire.encode(request), [theirs.fileno(), log_write, state_fd])
+        except FrameError as error:
+            self.alive = False
+            raise InfraError("the zygote is gone") from error
+        finally:
+            theirs.close()
+            os.close(log_write)
+        if not waiting.wait(START_TIMEOUT_S) or not answer:
+            raise InfraError("the zygote did not fork")
+        with self._lock:
+            del self._forked[identity]
+        self._record(answer[0])
+        child = Child(
+            self, identity, answer[0], answer[1], Channel(ours), log_read, State(state_fd), scratch, ending
+        )
+        os.close(state_fd)
+        try:
+            child.wait_ready(START_TIMEOUT_S)
+        except (Died, TimedOut) as error:
+            child.kill()
+            raise InfraError(f"a sandboxed process did not start: {error} {child.log()[-500:]}") from error
+        return child
+
+    def forget(self, identity: int, pid: int) -> None:
+        with self._lock:
+            self._endings.pop(identity, None)
+        (self.folder / "groups" / str(pid)).unlink(missing_ok=True)
+
+    def _record(self, pid: int) -> None:
+        """Remember the group for whoever has to sweep after this judge is killed."""
+        (self.folder / "groups" / str(pid)).touch()
+
+
+def _make_scratch(scratch: Path, template: Path | None, uid: int | None) -> None:
+    scratch.mkdir(mode=0o700)
+    (scratch / "home").mkdir()
+    if template is not None:
+        shutil.copytree(template, scratch / "triton")
+    if uid is not None:
+        for path in [scratch, *scratch.rglob("*")]:
+            os.chown(path, uid, uid)

@@ -1,0 +1,71 @@
+"""Event times of repeated calls on a GPU, and the statistics made of them.
+
+`timed_calls` runs in the process that owns the code; `ratio` and `summary` run in the judge. The first
+call, compilation and tuning are outside: the caller warms up. Neither decides what may be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kb_ray.records import Timing
+
+_TRIM = 0.1
+
+
+def timed_calls(
+    run: Callable[[Any], Any], inputs: Sequence[Any], warmup: int, trials: int, flush: torch.Tensor
+) -> tuple[list[float], list[Any]]:
+    """Milliseconds of `trials` calls over rotating `inputs`, and the last output for each input set.
+
+    Zeroing `flush`, larger than any L2 cache, evicts the inputs and lets the queue fill, so that a short
+    kernel is not timed by the speed of Python.
+    """
+    from kb_ray.bench.child import provenance
+
+    provenance.poison_allocations(False)
+    try:
+        outputs: list[Any] = [None] * len(inputs)
+        for i in range(warmup):
+            run(inputs[i % len(inputs)])
+        torch.cuda.synchronize()
+        pairs = []
+        for i in range(trials):
+            flush.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            outputs[i % len(inputs)] = run(inputs[i % len(inputs)])
+            end.record()
+            pairs.append((start, end))
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in pairs], outputs
+    finally:
+        provenance.poison_allocations(True)
+
+
+def summary(times_ms: Sequence[float]) -> Timing:
+    """Median, 10 % trimmed mean and standard deviation of the times, all samples kept."""
+    ordered = np.sort(np.asarray(times_ms, dtype=np.float64))
+    cut = int(len(ordered) * _TRIM)
+    kept = ordered[cut : len(ordered) - cut] if len(ordered) > 2 * cut else ordered
+    return Timing(
+        median_ms=float(np.median(ordered)),
+        trimmed_mean_ms=float(kept.mean()),
+        std_ms=float(ordered.std(ddof=1)) if len(ordered) > 1 else 0.0,
+        n=len(ordered),
+        samples_ms=tuple(float(t) for t in times_ms),
+    )
+
+
+def ratio(reference_ms: Sequence[float], kernel_ms: Sequence[float]) -> tuple[float, float, float]:
+    """Speedup as ratio of medians, with the 95 % bootstrap interval (2,000 resamples, fixed seed)."""
+    reference, kernel = np.asarray(reference_ms), np.asarray(kernel_ms)
+    draw = np.random.default_rng(0)
+    a = np.median(draw.choice(reference, (2000, len(reference))), axis=1)
+    b = np.median(draw.choice(kernel, (2000, len(kernel))), axis=1)
+    low, high = np.percentile(a / b, [2.5, 97.5])
+    return float(np.median(reference) / np.median(kernel)), float(low), float(high)

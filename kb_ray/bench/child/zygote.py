@@ -1,0 +1,112 @@
+"""A process with torch and triton imported and nothing else done: it forks one sandboxed child per request.
+
+Runs no tensor operation, never touches CUDA, never sees a reference, a seed or an input. It asserts that
+it has a single thread before each fork, since a child forked beside another thread can hang at its
+first parallel operation. It reports each child's pid (with a pidfd, so that the pid cannot be reused
+unseen) and, by waitpid, how each one ended. It kills nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import traceback
+
+from kb_ray.bench import sandbox
+from kb_ray.bench.child import program, provenance, wire
+from kb_ray.bench.child.frames import Channel, FrameError, Kind, wait_readable
+
+
+class Zygote:
+    """Serves one judge over one channel until it closes."""
+
+    def __init__(self, channel: Channel, cuda: bool) -> None:
+        self.channel = channel
+        self.cuda = cuda
+        self.readable = sandbox.readable_roots()
+        self.children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, id)
+
+    def serve(self) -> None:
+        while True:
+            ready = wait_readable([self.channel.fileno(), *self.children], None)
+            for pidfd in [fd for fd in ready if fd in self.children]:
+                self._reap(pidfd)
+            if self.channel.fileno() in ready:
+                try:
+                    frame = self.channel.recv()
+                except FrameError:
+                    return
+                request = wire.decode(frame.payload)
+                self._fork(request, frame.fds)
+
+    def _reap(self, pidfd: int) -> None:
+        pid, identity = self.children.pop(pidfd)
+        _, status = os.waitpid(pid, 0)
+        os.close(pidfd)
+        self.channel.send(Kind.EXITED, wire.encode({"id": identity, "status": status}))
+
+    def _fork(self, request: wire.Tree, fds: tuple[int, ...]) -> None:
+        assert isinstance(request, dict)
+        threads = len(os.listdir("/proc/self/task"))
+        assert threads == 1, f"zygote has {threads} threads: a fork would be unsafe"
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._child(request, fds, parent)
+        for fd in fds:
+            os.close(fd)
+        pidfd = os.pidfd_open(pid)
+        self.children[pidfd] = (pid, request["id"])
+        self.channel.send(Kind.FORKED, wire.encode({"id": request["id"], "pid": pid}), [pidfd])
+
+    def _child(self, request: dict[str, object], fds: tuple[int, ...], parent: int) -> None:
+        """Never returns: whatever happens, the child must not go on as a second zygote."""
+        try:
+            sock_fd, log_fd, state_fd = fds
+            self.channel.close()
+            for pidfd in self.children:
+                os.close(pidfd)
+            null = os.open("/dev/null", os.O_RDONLY)
+            for target, source in ((0, null), (1, log_fd), (2, log_fd)):
+                os.dup2(source, target)
+            os.close(null)
+            os.close(log_fd)
+            scratch = str(request["scratch"])
+            uid, memory = request["uid"], request["memory"]
+            assert uid is None or isinstance(uid, int)
+            assert memory is None or isinstance(memory, int)
+            _private_environment(scratch)
+            level = sandbox.enter(scratch, sandbox.Limits(memory), self.readable, uid, self.cuda, parent)
+            random.seed()
+            program.serve(Channel.from_fd(sock_fd), level, self.cuda, provenance.State(state_fd), scratch)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(70)
+        os._exit(0)
+
+
+def _private_environment(scratch: str) -> None:
+    home = os.path.join(scratch, "home")
+    for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+        os.environ[variable] = home
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(scratch, "triton")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(scratch, "inductor")
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(scratch, "extensions")
+    os.chdir(scratch)
+
+
+def main(channel_fd: int, parent: int, cuda: bool) -> None:
+    sandbox.die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    provenance.install(cuda)
+    sandbox.preload()
+    channel = Channel.from_fd(channel_fd)
+    channel.send(Kind.READY, wire.encode({"pid": os.getpid()}))
+    try:
+        Zygote(channel, cuda).serve()
+    except BrokenPipeError:
+        pass
+    sys.exit(0)

@@ -1,0 +1,252 @@
+"""Runs the trusted processes of one device from a plain Python process: a judge and two zygotes.
+
+`Evaluator` starts them, hands out requests, and matches verdicts to requests by id. Knows no torch, no
+Ray and no policy of retries: when a process of its own dies, whatever was under way raises InfraError
+and the next request starts fresh processes. Children are started from one thread that lives as long as the
+evaluator, since the kernel's parent-death signal is tied to the thread that started them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from kb_ray.bench.child.frames import Channel, FrameError, Kind
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.static import check_static
+from kb_ray.bench.sweep import claim, remove
+from kb_ray.errors import InfraError
+from kb_ray.records import Environment, Evidence, Stage, Verdict
+
+START_TIMEOUT_S = 180.0
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "TZ",
+    "OPENBLAS_CORETYPE",
+)
+_BOOT = "import sys, json; c = json.loads(sys.argv[1]); sys.path[:0] = c['path']; "
+
+log = logging.getLogger("kb_ray.bench")
+
+
+class _Call:
+    """One request under way."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.verdict: Verdict | None = None
+        self.error = ""
+
+
+class Evaluator:
+    """Verdicts on one device. `evaluate` is blocking and thread-safe; `concurrency` run at once."""
+
+    def __init__(
+        self,
+        device: Literal["cpu", "cuda"] = "cpu",
+        gpu: str | None = None,
+        concurrency: int = 2,
+        name: str = "local",
+    ) -> None:
+        self.device, self.gpu, self.concurrency, self.name = device, gpu, concurrency, name
+        self.run_dir: Path | None = None
+        self.environment = Environment(device=device)
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._keeper: threading.Thread | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._channel: Channel | None = None
+        self._calls: dict[str, _Call] = {}
+        self._starting = threading.Lock()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the processes and wait until they can serve; InfraError if they cannot."""
+        with self._starting:
+            if self._channel is not None:
+                return
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="kb-keeper", daemon=True)
+                self._keeper.start()
+            self._on_keeper(self._launch)
+
+    def evaluate(self, request: BenchRequest) -> Verdict:
+        """The verdict of one candidate; InfraError when a process of ours died meanwhile.
+
+        What the source alone decides is decided here, before any process is touched.
+        """
+        started = time.monotonic()
+        finding = check_static(request.kernel_code)
+        if finding is not None:
+            return Verdict.of(
+                finding.status, Stage.STATIC, error=finding.error, env=self.environment,
+                verifier_version=VERIFIER_VERSION, tests_total=request.settings.n_correctness,
+                evidence=Evidence(kernel_launches=0), trusted=self.device == "cuda",
+                seconds={"total": round(time.monotonic() - started, 6)},
+            )  # fmt: skip
+        self.start()
+        call = _Call()
+        with self._lock:
+            channel = self._channel
+            if channel is None:
+                raise InfraError("the judge is gone")
+            if request.request_id in self._calls:
+                raise ValueError(f"request id {request.request_id} is already under way")
+            self._calls[request.request_id] = call
+        try:
+            channel.send(Kind.EVALUATE, request.model_dump_json().encode())
+        except FrameError as error:
+            self._fail_all(channel, f"the judge is gone ({error})")
+        call.done.wait()
+        if call.verdict is None:
+            raise InfraError(call.error)
+        return call.verdict
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by role, of those that run."""
+        return {role: p.pid for role, p in self._processes.items() if p.poll() is None}
+
+    def stop(self) -> None:
+        """End everything this evaluator started. It may be started again."""
+        with self._starting:
+            keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        self._jobs.put(self._shut)
+        self._jobs.put(None)
+        keeper.join(timeout=30)
+
+    def _keep(self) -> None:
+        """The thread that starts processes: it must live as long as they do."""
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _on_keeper(self, job: Callable[[], None]) -> None:
+        failure: list[BaseException] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                job()
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                done.set()
+
+        self._jobs.put(run)
+        done.wait()
+        if failure:
+            raise failure[0]
+
+    def _launch(self) -> None:
+        self._clear()
+        self.run_dir = claim(self.name)
+        ours, judge_end = socket.socketpair()
+        pairs = {role: socket.socketpair() for role in ("candidates", "references")}
+        try:
+            for role, (_, theirs) in pairs.items():
+                self._processes[role] = self._spawn(
+                    f"from kb_ray.bench.child.zygote import main; "
+                    f"main({theirs.fileno()}, c['parent'], c['device'] == 'cuda')", [theirs.fileno()], thin=True,
+                )  # fmt: skip
+            fds = [judge_end.fileno(), pairs["candidates"][0].fileno(), pairs["references"][0].fileno()]
+            self._processes["judge"] = self._spawn(
+                f"from kb_ray.bench.child.judge import main; main({fds[0]}, {fds[1]}, {fds[2]}, c['parent'], c)",
+                fds, thin=False,
+            )  # fmt: skip
+        finally:
+            for sock in (judge_end, *(s for pair in pairs.values() for s in pair)):
+                sock.close()
+        channel = Channel(ours)
+        try:
+            frame = channel.recv(timeout_s=START_TIMEOUT_S)
+        except FrameError as error:
+            codes = {role: p.poll() for role, p in self._processes.items()}
+            self._shut()
+            raise InfraError(f"the judge did not start ({error}; exit codes {codes})") from error
+        self.environment = Environment.model_validate_json(frame.payload)
+        with self._lock:
+            self._channel = channel
+        threading.Thread(target=self._read, args=(channel,), name="kb-verdicts", daemon=True).start()
+
+    def _spawn(self, code: str, fds: list[int], thin: bool) -> subprocess.Popen[bytes]:
+        """A fresh interpreter with a scrubbed environment: no credentials, tokens or addresses of ours."""
+        environment = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
+        environment |= {"HOME": str(self.run_dir), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        if self.device == "cuda":
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+            environment["CUDA_MODULE_LOADING"] = "LAZY"
+        else:
+            environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+        if thin or self.device == "cpu":
+            environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        config = {
+            "path": [p for p in sys.path if p and os.path.isdir(p)] + [str(Path(__file__).parents[2])],
+            "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
+            "run_dir": str(self.run_dir),
+        }  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOT + code, json.dumps(config)],
+            env=environment, pass_fds=fds, stdin=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+
+    def _read(self, channel: Channel) -> None:
+        """Match answers to requests until the judge ends, then fail what is left."""
+        while True:
+            try:
+                frame = channel.recv()
+            except FrameError as error:
+                self._fail_all(channel, f"the judge ended in mid-verdict ({error})")
+                return
+            answer = json.loads(frame.payload)
+            call = self._calls.pop(answer["request_id"])
+            if "verdict" in answer:
+                call.verdict = Verdict.model_validate_json(answer["verdict"])
+            call.error = answer.get("infra", "")
+            call.done.set()
+
+    def _fail_all(self, channel: Channel, why: str) -> None:
+        with self._lock:
+            if self._channel is not channel:
+                return
+            self._channel = None
+            calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.error = why
+            call.done.set()
+
+    def _shut(self) -> None:
+        with self._lock:
+            channel, self._channel = self._channel, None
+            calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.error = "the evaluator was stopped"
+            call.done.set()
+        self._clear()
+        if channel is not None:
+            channel.close()
+
+    def _clear(self) -> None:
+        """End our processes, then whatever they had started."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._processes = {}
+        if self.run_dir is not None:
+            remove(self.run_dir)
+        self.run_dir = None

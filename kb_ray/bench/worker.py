@@ -1,0 +1,110 @@
+"""One Ray actor of the pool, seen from the driver: created, asked, replaced when lost, ended.
+
+Turns whatever Ray reports into a `Reply` or a plain answer. Does not know the queue, other workers, or
+whether a request is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError
+
+from kb_ray.bench.actor import BenchActor, Device, Reply, WorkerStats, one_line
+from kb_ray.bench.placement import Placement
+from kb_ray.bench.protocol import BenchRequest
+
+_STOP_S = 5.0
+
+
+class Worker:
+    """Worker `number` of a run. Creating it asks Ray for the actor; `ready` tells when it is there."""
+
+    def __init__(
+        self, number: int, run_id: str, device: Device, concurrency: int, placement: Placement
+    ) -> None:
+        self.number = number
+        self.name = f"kb-bench-{run_id}-{number}"
+        self.failures = 0
+        """Starts in a row that the worker itself reported as failed."""
+        self.reason = ""
+        """Why the last of them failed."""
+        self._device = device
+        self._concurrency = concurrency
+        self._placement = placement
+        self._was_ready = False
+        # Its actor hangs or is dead for good: `ready` puts a new one in its place.
+        self._lost = False
+        self._actor = self._create()
+
+    async def ask(self, request: BenchRequest, limit_s: float) -> Reply:
+        """The worker's reply to this very request; any failure of ours is an infra reply. Never raises."""
+        actor = self._actor
+        try:
+            answer = await asyncio.wait_for(actor.evaluate.remote(request.model_dump_json()), limit_s)
+            reply = Reply.model_validate_json(answer)
+            if reply.request_id == request.request_id:
+                return reply
+            infra = f"{self.name} answered request {reply.request_id} in place of this one"
+        except TimeoutError:
+            self._lost |= actor is self._actor
+            infra = f"{self.name} gave no answer within {limit_s:.0f} s and was replaced"
+        except RayError as error:
+            infra = f"{self.name}: {one_line(error)}"
+        return Reply(request_id=request.request_id, infra=infra)
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Waits for the worker's word, `timeout_s` at most. False: ask again after a while."""
+        if self._lost:
+            await self._kill()
+            self._actor, self._lost = self._create(), False
+        try:
+            reason = await asyncio.wait_for(self._actor.ready.remote(), timeout_s)
+        except ActorDiedError as error:
+            self._lost = True
+            reason = f"{self.name}: {one_line(error)}"
+        except TimeoutError:
+            # An actor that never came up waits for room in the cluster; one that did hangs.
+            self._lost |= self._was_ready
+            return False
+        except RayError:
+            # Ray is restarting the actor, which is no failure of the worker to start.
+            return False
+        if reason is not None:
+            self.failures, self.reason = self.failures + 1, reason
+        elif not self._lost:
+            self.failures, self._was_ready = 0, True
+            return True
+        return False
+
+    async def stats(self) -> WorkerStats | None:
+        """What the worker says of itself; None where it does not answer."""
+        with suppress(RayError, TimeoutError):
+            return WorkerStats.model_validate(await asyncio.wait_for(self._actor.stats.remote(), _STOP_S))
+        return None
+
+    async def end(self) -> None:
+        """Lets the worker end its processes, a few seconds at most, then ends the actor."""
+        if self._was_ready:
+            with suppress(RayError, TimeoutError):
+                await asyncio.wait_for(self._actor.stop.remote(), _STOP_S)
+        await self._kill()
+
+    def _create(self) -> Any:
+        options = self._placement.options(self.name, self._concurrency)
+        return ray.remote(BenchActor).options(**options).remote(self._device, self._concurrency, self.name)
+
+    async def _kill(self) -> None:
+        """Ends the actor for good and waits until Ray has let go of its name."""
+        ray.kill(self._actor, no_restart=True)
+        end = time.monotonic() + _STOP_S
+        while time.monotonic() < end:
+            try:
+                ray.get_actor(self.name)
+            except ValueError:
+                return
+            await asyncio.sleep(0.02)

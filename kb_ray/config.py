@@ -1,0 +1,206 @@
+"""The configuration of a run: one frozen model from which flags, YAML keys and the fingerprint follow.
+
+Says what may be asked for, in which range, and what identifies a run (traces/run.py hashes it). Does not
+know where values come from (config_sources.py does), whether they can be met (preflight.py does), or how
+anything is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchSettings
+from kb_ray.records import Sampling
+
+KERNELBOOK_DEFAULT = 1500
+"""KernelBook samples of a run that names neither tasks nor counts."""
+KERNELBENCH_DEFAULT = 1000
+"""KernelBench samples of a run that names neither tasks nor counts."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a flag's help describes its value, where the type does not say it."""
+
+    unit: str
+    """What is counted or named: `seconds`, `turns`, `URL`."""
+    default: str | None = None
+    """What an empty default means."""
+    range: str | None = None
+    """What is accepted, where it does not follow from the constraints."""
+
+
+class RunConfig(BaseModel):
+    """Generate Triton kernels for PyTorch tasks, verify and time them, and keep every attempt as Parquet."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    tasks: Annotated[tuple[str, ...], Shown("task sources", "none: see the sample counts", "SPEC")] = ()
+    """Task source, repeatable: builtin[:LEVELS], folder:PATH of .py files, file:PATH of .parquet or .jsonl,
+    kernelbench[:LEVELS], kernelbook. LEVELS is a list such as 1,2."""
+    kernelbook_samples: Annotated[
+        int | None, Field(ge=0, le=1_000_000), Shown("samples", "1500 if no --tasks and no counts")
+    ] = None
+    """Samples drawn from KernelBook, in a stable order by --seed."""
+    kernelbench_samples: Annotated[
+        int | None, Field(ge=0, le=1_000_000), Shown("samples", "1000 if no --tasks and no counts")
+    ] = None
+    """Samples drawn from KernelBench, likewise."""
+    kernelbench_root: Annotated[str | None, Shown("folder", "the data set hub", "existing folder")] = None
+    """A local checkout of KernelBench to read its problems from."""
+    samples: Annotated[int, Field(ge=1, le=10_000), Shown("episodes per task")] = 1
+    """Independent episodes for each task of --tasks."""
+
+    model: Annotated[str | None, Shown("name", "the one model served", "NAME or scripted[:FILE]")] = None
+    """Model to ask, as the server names it. scripted answers from a file of completions instead, or from
+    the built-in script."""
+    vllm_url: Annotated[str, Shown("URL", None, "http:// or https://")] = "http://localhost:8000/v1"
+    """OpenAI-compatible endpoint of the model server."""
+    api_key: Annotated[SecretStr | None, Shown("secret", "none is sent", "any text")] = None
+    """Key of the model server. Better set as VLLM_API_KEY than typed."""
+    temperature: Annotated[float, Field(ge=0, le=2), Shown("softmax temperature")] = 1.0
+    """Sampling temperature; 0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1), Shown("probability")] = 1.0
+    """Nucleus sampling: the smallest set of tokens with this probability."""
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000), Shown("tokens")] = 8192
+    """Length of one answer at most, reasoning included."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1), Shown("number")] = 0
+    """Decides which samples are drawn and the seed of every request."""
+    batch_size: Annotated[int, Field(ge=1, le=10_000), Shown("requests")] = 10
+    """Generations in flight at once."""
+    prompt: Annotated[str, Shown("name", None, "a template of kb_ray/prompts/templates")] = "default"
+    """Template of the opening prompt."""
+
+    multi_turn: Annotated[bool, Shown("switch")] = False
+    """Send failed or slow kernels back to the model with feedback."""
+    max_turns: Annotated[int, Field(ge=1, le=64), Shown("turns")] = 4
+    """Turns of an episode at most; counts only with --multi-turn."""
+    target_speedup: Annotated[float, Field(gt=0, le=1000), Shown("reference time / kernel time")] = 1.0
+    """A correct kernel at least this fast ends its episode."""
+    retry_failed: Annotated[bool, Shown("switch")] = False
+    """Try episodes without a correct turn once more from scratch, after all others."""
+
+    output: Annotated[str, Shown("folder or URL", None, "local folder or s3://BUCKET/PREFIX")] = "reasoning_traces"
+    """Where the traces go. A run that was stopped goes on when it is started again on the same output."""
+    save_interval: Annotated[int, Field(ge=1, le=100_000), Shown("episodes")] = 10
+    """Flush traces after this many finished episodes."""
+
+    device: Annotated[Literal["auto", "cuda", "cpu"], Shown("device")] = "auto"
+    """Where kernels are verified: GPUs, or the Triton interpreter on CPUs (no timing). auto takes GPUs
+    where the cluster has some."""
+    bench_workers: Annotated[int | None, Field(ge=1, le=1024), Shown("workers", "one per GPU, on CPUs two")] = None
+    """Workers that verify kernels, each a process group of its own in a Ray actor."""
+    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "4 on a GPU, 1 on a CPU")] = None
+    """Candidates that one worker loads, compiles and checks at once; timing is always alone."""
+    n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
+    """Input sets a kernel must pass."""
+    n_trials: Annotated[int, Field(ge=3, le=10_000), Shown("calls")] = 50
+    """Timed calls of each side."""
+    timeout: Annotated[float, Field(gt=0, le=3600), Shown("seconds per phase")] = 60.0
+    """Time for each phase (load, compile, run), counted while running and not while waiting."""
+
+    max_hours: Annotated[float | None, Field(gt=0, le=10_000), Shown("hours", "no limit")] = None
+    """Stop cleanly after this time; start again to go on."""
+    max_tokens_total: Annotated[int | None, Field(ge=1, le=10**13), Shown("tokens", "no limit")] = None
+    """Stop cleanly once this many tokens were generated."""
+    max_gpu_hours: Annotated[float | None, Field(gt=0, le=10**6), Shown("GPU hours", "no limit")] = None
+    """Stop cleanly once verdicts took this much GPU time."""
+    ray_address: Annotated[
+        str | None,
+        Shown("host:port", "RAY_ADDRESS, else a cluster started here, else a new local one", "a running cluster"),
+    ] = None
+    """Ray cluster to join."""
+    dry_run: Annotated[bool, Shown("switch")] = False
+    """Check everything, show the plan and the first prompt, write nothing."""
+
+    @field_validator("vllm_url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return url.rstrip("/")
+
+    @field_validator("output")
+    @classmethod
+    def _folder_or_s3(cls, output: str) -> str:
+        if not output or ("://" in output and not output.startswith("s3://")):
+            raise ValueError("must be a local folder or s3://BUCKET/PREFIX")
+        return output
+
+    @property
+    def turns(self) -> int:
+        """Turns of an episode at most: 1 without --multi-turn."""
+        return self.max_turns if self.multi_turn else 1
+
+    @property
+    def scripted(self) -> bool:
+        """Whether answers come from a script instead of a server."""
+        return self.model is not None and self.model.partition(":")[0] == "scripted"
+
+    @property
+    def script(self) -> str | None:
+        """File of a scripted model; None is the built-in script."""
+        return (self.model or "").partition(":")[2] or None
+
+    def sample_counts(self) -> tuple[int | None, int | None]:
+        """(KernelBook, KernelBench) samples, with the defaults of a run that asks for nothing."""
+        if not self.tasks and self.kernelbook_samples is None and self.kernelbench_samples is None:
+            return KERNELBOOK_DEFAULT, KERNELBENCH_DEFAULT
+        return self.kernelbook_samples, self.kernelbench_samples
+
+    def sampling(self, seed: int) -> Sampling:
+        """Sampling parameters of one request."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=seed)
+
+    def bench_settings(self, device: Literal["cuda", "cpu"]) -> BenchSettings:
+        """How candidates are verified on the device that `auto` came to mean."""
+        return BenchSettings(
+            n_correctness=self.n_correctness,
+            n_trials=self.n_trials,
+            timeout_s=self.timeout,
+            device=device,
+        )
+
+    def public(self) -> dict[str, Any]:
+        """Every setting in JSON form, without secrets: what run.json keeps."""
+        return self.model_dump(mode="json", exclude={"api_key"})
+
+
+def identity(
+    config: RunConfig, *, model: str, script_sha: str | None, prompt_sha: str, device: Literal["cuda", "cpu"]
+) -> dict[str, Any]:
+    """What changes the content of traces, by the name a user knows it by.
+
+    Left out on purpose: where and how fast a run goes (URLs, paths, concurrency) and how much it does
+    (tasks, samples, budgets), so that a run can be moved, sharded and extended.
+    """
+    bench = config.bench_settings(device)
+    return {
+        "model": model,
+        "script": script_sha,
+        "temperature": config.temperature,
+        "top-p": config.top_p,
+        "max-tokens": config.max_tokens,
+        "seed": config.seed,
+        "prompt": config.prompt,
+        "prompt text": prompt_sha,
+        "turns": config.turns,
+        "target-speedup": config.target_speedup,
+        "n-correctness": bench.n_correctness,
+        "n-trials": bench.n_trials,
+        "n-warmup": bench.n_warmup,
+        "timeout": bench.timeout_s,
+        "device": bench.device,
+        "verifier version": VERIFIER_VERSION,
+    }
+
+
+def request_seed(seed: int, task_id: str, sample: int, attempt: int, turn: int) -> int:
+    """31-bit seed of one request: repeatable, and different for every turn of every episode."""
+    text = json.dumps([seed, task_id, sample, attempt, turn])
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) & 0x7FFF_FFFF

@@ -1,0 +1,69 @@
+"""Code that stands in prose without any mark around it, cut out at the lines where the prose begins.
+
+Works on whole top-level statements: what does not parse is dropped if it reads like prose, and if it reads
+like code nothing is cut out at all, so that a broken function is never silently removed from an answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kb_ray.extraction.syntax import parse
+
+CODE_START = re.compile(
+    r"^(?:import \w|from [\w.]+ import\b|@\w|def \w|class \w|if __name__"
+    r"|[A-Za-z_]\w*(?::[^=\n]+)? ?= ?[^=\s])"
+)
+_CODE_LIKE = re.compile(r"^\s*(?:@triton\b|def \w+\s*\(|class \w+\s*[(:])|^(?: {4,}|\t)(?![-*+•\d])\S")
+_MAX_PARSES = 200
+
+
+def segments(text: str) -> list[str]:
+    """The stretches of code in `text`, each of which parses; none where broken code stands between them."""
+    lines = text.split("\n")
+    found: list[str] = []
+    budget = _MAX_PARSES
+    start = 0
+    while start < len(lines) and budget > 0:
+        if not CODE_START.match(lines[start]):
+            if _CODE_LIKE.match(lines[start]):
+                return []
+            start += 1
+            continue
+        end, parses = _longest(lines, start, budget)
+        budget -= parses
+        if end == start:
+            if _CODE_LIKE.match(lines[start]):
+                return []
+            start += 1
+        else:
+            found.append("\n".join(lines[start:end]).rstrip() + "\n")
+            start = end
+    return found
+
+
+def from_first_code_line(text: str) -> str:
+    """The text from the first line that looks like code, for showing a syntax error in it."""
+    lines = text.split("\n")
+    first = next((i for i, line in enumerate(lines) if CODE_START.match(line)), 0)
+    return "\n".join(lines[first:])
+
+
+def _longest(lines: list[str], start: int, budget: int) -> tuple[int, int]:
+    """(end, parses spent): lines[start:end] parses and ends before the statement that does not."""
+    end = len(lines)
+    for spent in range(1, budget + 1):
+        result = parse("\n".join(lines[start:end]))
+        if result is None:
+            return start, spent
+        if not isinstance(result, SyntaxError):
+            return end, spent
+        failing = min(start + (result.lineno or 1) - 1, end - 1)
+        end = next((i for i in range(failing, start, -1) if _begins_statement(lines[i])), start)
+        if end == start:
+            return start, spent
+    return start, budget
+
+
+def _begins_statement(line: str) -> bool:
+    return bool(line) and not line[0].isspace()

@@ -1,0 +1,152 @@
+"""Generate Triton kernels, verify them, send failures back, keep every attempt as Parquet.
+
+`python -m kb_ray.generate`: config, preflight, run, summary. Exit codes: 0 done or a budget reached, 2 input
+that cannot be used (nothing was written), 1 our own failure, 130 and 143 stopped by a signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kb_ray import cluster, observe
+from kb_ray.config import RunConfig
+from kb_ray.config_sources import parse_command
+from kb_ray.drive import Drive, Ending
+from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.preflight import Ready, preflight
+from kb_ray.tally import Tally
+from kb_ray.traces.run import open_run
+from kb_ray.traces.sink import TraceSink
+
+_FLUSH_ON_SIGNAL_S = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        config = parse_command(RunConfig, sys.argv[1:] if argv is None else argv, prog="python -m kb_ray.generate")
+        return asyncio.run(_command(config))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KbRayError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (`| head`); Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+async def _command(config: RunConfig) -> int:
+    ready = await preflight(config, on_skip=_note)
+    try:
+        print(observe.plan_text(ready), flush=True)
+        if config.dry_run:
+            print(observe.first_prompt_text(ready))
+            return 0
+        if not ready.work and not ready.again:
+            print(f"nothing to do: all {len(ready.planned)} episodes are in {ready.store.uri}")
+            return 0
+        return await _run(ready)
+    finally:
+        await ready.completer.aclose()
+        if ready.cluster is not None:
+            cluster.disconnect()
+
+
+async def _run(ready: Ready) -> int:
+    """Runs the episodes; whatever happens, what is finished is flushed and the workers are ended."""
+    from kb_ray.bench.pool import BenchPool
+
+    config = ready.config
+    run = open_run(ready.store, ready.run)
+    tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic())
+    pool = BenchPool(config.bench_workers, ready.bench_concurrency, ready.bench.device, run.run_id)
+    sink = TraceSink(ready.store, config.save_interval)
+    drive = Drive(
+        config,
+        run_id=run.run_id,
+        fingerprint=run.fingerprint,
+        prompt=ready.prompt,
+        bench=ready.bench,
+        completer=ready.completer,
+        pool=pool,
+        capacity=lambda: pool.stats.capacity,
+        sink=sink,
+        tally=tally,
+    )
+    ending = Ending("failing", "the run broke off", exit_code=1)
+    stopped = asyncio.Event()
+    with _signals(drive, stopped):
+        try:
+            if await _unless(stopped, pool.start):
+                async with observe.progress(tally):
+                    ending = await drive.run(ready.work, ready.again)
+            else:
+                ending = await drive.run([])
+        finally:
+            flush_s = _FLUSH_ON_SIGNAL_S if ending.kind == "signal" else None
+            try:
+                await asyncio.to_thread(sink.close, flush_s)
+            finally:
+                await pool.close()
+    print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
+    return ending.exit_code
+
+
+async def _unless(stopped: asyncio.Event, begin: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Awaits `begin()`; False where a signal came first, which ends it."""
+    starting = asyncio.create_task(begin())
+    signalled = asyncio.create_task(stopped.wait())
+    await asyncio.wait({starting, signalled}, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if starting.done():
+        await starting
+        return True
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return False
+
+
+@contextmanager
+def _signals(drive: Drive, stopped: asyncio.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM stop the run; a second Ctrl-C ends the process at once.
+
+    Installed after Ray, which puts a SIGTERM handler of its own in place when it is joined.
+    """
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        drive.stop(Ending("signal", f"{number.name} received", exit_code=128 + number))
+        stopped.set()
+        if number == signal.SIGINT:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _note(line: str) -> None:
+    print(f"skipped: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Sources of completions: the protocol they share, an OpenAI-compatible server, and a script of answers."""

@@ -1,0 +1,153 @@
+"""The OpenAI chat format: a Request as a JSON body, a JSON answer as a Completion, a refusal in words.
+
+Pure. Knows nothing of connections, retries or waiting; what may be tried again is said by the exception.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from kb_ray.errors import ContextError, ModelError
+from kb_ray.extract import split_reasoning
+from kb_ray.model.completer import ModelInfo, Request
+from kb_ray.records import Completion, Sampling, Usage
+
+MAX_WORDS = 300
+"""Characters of a server's own words that go into a message."""
+
+# How vLLM, OpenAI and llama.cpp say that prompt and answer do not fit the window.
+_CONTEXT = re.compile(
+    r"context[ _]length|max_model_len|maximum model length|context (window|size)|prompt is too long", re.I
+)
+_RETRIED_STATUS = frozenset({408, 409, 425, 429})
+
+
+class Malformed(Exception):
+    """An answer with status 200 that is no completion. Worth another try: proxies and restarts do this."""
+
+
+def request_body(request: Request, model: str) -> dict[str, Any]:
+    """The JSON body of one chat request. Reasoning of earlier turns is not part of the format."""
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    return body
+
+
+def completion(answer: bytes, *, model: str, sampling: Sampling, latency_s: float) -> Completion:
+    """The first choice of a chat answer. Malformed when there is none."""
+    data = json_object(answer)
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise Malformed("an answer without choices")
+    message = choices[0].get("message")
+    if not isinstance(message, dict):
+        raise Malformed("a choice without a message")
+    text, reasoning = _text_and_reasoning(message)
+    return Completion(
+        text=text,
+        reasoning=reasoning,
+        finish_reason=str(choices[0].get("finish_reason") or "unknown"),
+        usage=_usage(data.get("usage")),
+        latency_s=latency_s,
+        model=model,
+        sampling=sampling,
+    )
+
+
+def _text_and_reasoning(message: dict[str, Any]) -> tuple[str, str | None]:
+    content = message.get("content")
+    if content is not None and not isinstance(content, str):
+        raise Malformed("a message whose content is no text")
+    # vLLM has renamed the field; older servers and other ones still use the longer name.
+    for name in ("reasoning", "reasoning_content"):
+        reasoning = message.get(name)
+        if isinstance(reasoning, str) and reasoning:
+            return content or "", reasoning
+    return split_reasoning(content or "")
+
+
+def _usage(usage: Any) -> Usage:
+    counts = usage if isinstance(usage, dict) else {}
+
+    def count(name: str) -> int:
+        value = counts.get(name)
+        return value if isinstance(value, int) else 0
+
+    return Usage(prompt_tokens=count("prompt_tokens"), completion_tokens=count("completion_tokens"))
+
+
+def models(answer: bytes) -> list[ModelInfo]:
+    """What GET /models lists, in its order. Malformed when it is no such list."""
+    listed = json_object(answer).get("data")
+    if not isinstance(listed, list):
+        raise Malformed("an answer without a list of models")
+    return [
+        ModelInfo(model=card["id"], max_model_len=_window(card))
+        for card in listed
+        if isinstance(card, dict) and isinstance(card.get("id"), str)
+    ]
+
+
+def _window(card: dict[str, Any]) -> int | None:
+    metadata = card.get("metadata")
+    # vLLM's own server names it one way, the Serve application the other.
+    for value in (
+        card.get("max_model_len"),
+        metadata.get("max_request_context_length") if isinstance(metadata, dict) else None,
+    ):
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def may_retry(status: int) -> bool:
+    """Whether an HTTP status says that the same request may succeed later."""
+    return status in _RETRIED_STATUS or status >= 500
+
+
+def refusal(status: int, answer: bytes, url: str) -> ModelError:
+    """The error that a final refusal (4xx) of a chat request becomes."""
+    said = words(answer)
+    if status in (400, 413, 422) and _CONTEXT.search(said):
+        return ContextError(f"prompt and answer do not fit the model's window: {said}")
+    if status in (401, 403):
+        return ModelError(f"{url} refuses the API key ({status}): set --api-key or VLLM_API_KEY")
+    return ModelError(f"{url} refuses the request ({status}): {said}")
+
+
+def words(answer: bytes) -> str:
+    """What an error body says, as one bounded line."""
+    try:
+        data: Any = json.loads(answer)
+    except ValueError:
+        data = answer.decode("utf-8", "replace")
+    for key in ("error", "message", "detail"):
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+    line = " ".join(str(data).split())
+    # Ray Serve wraps the message in its own story, request number first.
+    line = re.sub(r"\s*\(Request ID: .*", "", line.removeprefix("Message: "))
+    if not line:
+        return "no reason given"
+    return line if len(line) <= MAX_WORDS else line[:MAX_WORDS] + "..."
+
+
+def json_object(answer: bytes) -> dict[str, Any]:
+    """The JSON object that `answer` is. Malformed when it is none."""
+    try:
+        data = json.loads(answer)
+    except ValueError:
+        raise Malformed("an answer that is no JSON") from None
+    if not isinstance(data, dict):
+        raise Malformed("an answer that is no JSON object")
+    return data

@@ -1,0 +1,107 @@
+"""Which episodes a store holds already, read from a few columns only.
+
+Does not decide which are to be tried again: it says how each ended, the driver chooses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kb_ray.errors import StoreError
+from kb_ray.records import StopReason
+from kb_ray.traces.layout import sources
+from kb_ray.traces.schema import SCHEMA, check_version
+from kb_ray.traces.store import Store
+
+_READERS = 16
+_WHOLE_FILES_AHEAD = 3
+_COLUMNS = ("episode_id", "task_id", "sample", "attempt", "stop_reason", "correct")
+
+
+@dataclass(frozen=True)
+class FinishedEpisode:
+    """The highest attempt of a (task, sample) in the store, and where its row is."""
+
+    episode_id: str
+    attempt: int
+    stop_reason: StopReason
+    correct: bool
+    """Whether any of its turns was correct."""
+    key: str
+    """Key of the file."""
+    row: int
+    """0-based row in the file."""
+
+
+def finished(store: Store) -> dict[tuple[str, int], FinishedEpisode]:
+    """(task_id, sample) -> its highest attempt; of two rows of one attempt, the one that was written first.
+
+    Empty for a store that does not exist yet. StoreError where a file cannot be read.
+    """
+    return latest_rows(store, sources(store))
+
+
+def latest_rows(store: Store, keys: Sequence[str]) -> dict[tuple[str, int], FinishedEpisode]:
+    """What `finished` says, of the episodes in these files alone."""
+    latest: dict[tuple[str, int], FinishedEpisode] = {}
+    for key, table in read_columns(store, keys, _COLUMNS):
+        columns = [table.column(name).to_pylist() for name in _COLUMNS]
+        for row, (episode_id, task_id, sample, attempt, stop_reason, correct) in enumerate(zip(*columns, strict=True)):
+            known = latest.get((task_id, sample))
+            if known is None or attempt > known.attempt:
+                latest[task_id, sample] = FinishedEpisode(
+                    episode_id, attempt, StopReason(stop_reason), correct, key, row
+                )
+    return latest
+
+
+def read_columns(store: Store, keys: Iterable[str], columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """(key, table of these columns) for each file, in order; read ahead in parallel, for few small columns."""
+    return _read_ahead(store, keys, columns, 2 * _READERS)
+
+
+def read_rows(store: Store, keys: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
+    """(key, whole table) for each file, in order; a few files are in memory at a time."""
+    return _read_ahead(store, keys, SCHEMA.names, _WHOLE_FILES_AHEAD)
+
+
+def _read_ahead(
+    store: Store, keys: Iterable[str], columns: Sequence[str], ahead: int
+) -> Iterator[tuple[str, pa.Table]]:
+    running: deque[tuple[str, Future[pa.Table]]] = deque()
+    remaining = iter(keys)
+    with ThreadPoolExecutor(min(_READERS, ahead), thread_name_prefix="trace-reader") as readers:
+        try:
+            while True:
+                for key in islice(remaining, ahead - len(running)):
+                    running.append((key, readers.submit(_read_file, store, key, columns)))
+                if not running:
+                    return
+                key, table = running.popleft()
+                yield key, table.result()
+        finally:
+            readers.shutdown(cancel_futures=True)
+
+
+def _read_file(store: Store, key: str, columns: Sequence[str]) -> pa.Table:
+    """The named columns of one file, older files without the newest. StoreError names an unreadable file."""
+    with store.open(key) as source:
+        try:
+            file = pq.ParquetFile(source)
+            check_version(file.schema_arrow)
+            if not set(_COLUMNS) <= set(file.schema_arrow.names):
+                raise pa.ArrowInvalid(f"no columns {', '.join(_COLUMNS)}")
+            # Threads within a file would only compete with the threads over files.
+            return file.read(columns=list(columns), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise StoreError(
+                f"trace store {store.uri}: {key} is not a readable trace file, move it away ({reason})"
+            ) from error

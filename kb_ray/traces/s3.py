@@ -1,0 +1,208 @@
+"""The S3 side of the trace store: conditional puts, ranged reads, and errors told in one line.
+
+Works with Amazon S3 and with servers that speak its protocol, as long as they honour `If-None-Match` on a put
+(`check_writable` finds out). Knows nothing of Parquet or episodes.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.traces.store import Reader, StoreUnavailable, endpoint_from_environment
+
+_TAIL_BYTES = 64 * 1024
+_CONNECTIONS = 32
+# Two requests of two tries each stay under the 10 s that a preflight check may take.
+_CHECK = Config(connect_timeout=2, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
+_WORK = Config(
+    connect_timeout=10,
+    read_timeout=60,
+    max_pool_connections=_CONNECTIONS,
+    retries={"mode": "standard", "total_max_attempts": 4},
+)
+_EXISTS = frozenset({"PreconditionFailed", "412"})
+_MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+_PASSING = frozenset({"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling"})
+_ADVICE = {
+    "NoSuchBucket": "there is no such bucket, create it or correct the name",
+    "AccessDenied": "access denied, these credentials must list, get and put under the prefix",
+    "InvalidAccessKeyId": "the server does not know this access key, check AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "the secret key is wrong, check AWS_SECRET_ACCESS_KEY",
+    "ExpiredToken": "the session token has expired, renew the credentials",
+    "PermanentRedirect": "the bucket is in another region, set AWS_DEFAULT_REGION",
+}
+
+
+class S3Store:
+    """A prefix of a bucket. Credentials, region and endpoint come from the usual AWS settings."""
+
+    def __init__(self, bucket: str, prefix: str, endpoint_url: str | None = None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._endpoint = endpoint_url or endpoint_from_environment()
+        self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._client = self._connect(_WORK)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """See Store."""
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, IfNoneMatch="*")
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in _EXISTS:
+                return False
+            raise self._failure(error) from error
+        return True
+
+    def replace(self, key: str, data: bytes) -> None:
+        """See Store."""
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data)
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure(error) from error
+
+    def get(self, key: str) -> bytes | None:
+        """See Store."""
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
+            return bytes(answer["Body"].read())
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in _MISSING:
+                return None
+            raise self._failure(error) from error
+
+    def open(self, key: str) -> Reader:
+        """See Store. The first request brings the end, where Parquet keeps its table of contents."""
+        return _RangeReader(self, key)
+
+    def list(self, prefix: str) -> list[str]:
+        """See Store."""
+        pages = self._client.get_paginator("list_objects_v2")
+        found: list[str] = []
+        try:
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
+                found += [entry["Key"][len(self._prefix) :] for entry in page.get("Contents", ())]
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure(error) from error
+        return sorted(found)
+
+    def delete(self, key: str) -> None:
+        """See Store."""
+        try:
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure(error) from error
+
+    def check_writable(self) -> None:
+        """See Store. Tries a put that can only be refused: with a permission to write, for its condition."""
+        client = self._connect(_CHECK)
+        key = f"{self._prefix}.write-check-{secrets.token_hex(8)}"
+        try:
+            client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+            client.put_object(Bucket=self._bucket, Key=key, Body=b"", IfMatch='"' + "0" * 32 + '"')
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in _EXISTS | _MISSING:
+                return
+            raise ConfigError(str(self._failure(error))) from error
+        client.delete_object(Bucket=self._bucket, Key=key)
+        raise ConfigError(
+            f"trace store {self.uri}: the server at {self._where()} ignores conditions on a put, so that "
+            "nothing can be written exactly once: use a newer server or a local folder"
+        )
+
+    def read_range(self, key: str, byte_range: str) -> tuple[bytes, int]:
+        """Bytes of an HTTP range (`bytes=0-99`, `bytes=-100`) and the object's whole size."""
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=byte_range)
+            data = bytes(answer["Body"].read())
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure(error) from error
+        # `bytes 0-99/1234`; a server that ignores ranges sends the whole object and no such header.
+        size = answer.get("ContentRange", "").rpartition("/")[2]
+        return data, int(size or len(data))
+
+    def _connect(self, config: Config) -> Any:
+        try:
+            # A session of its own: boto3's default one is not safe to share between threads.
+            return boto3.session.Session().client("s3", endpoint_url=self._endpoint, config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"trace store {self.uri}: {error}; check the AWS settings") from error
+
+    def _where(self) -> str:
+        return self._endpoint or "Amazon S3"
+
+    def _failure(self, error: BotoCoreError | ClientError) -> StoreError:
+        kind = StoreUnavailable if _may_pass(error) else StoreError
+        return kind(f"trace store {self.uri}: {self._explain(error)}")
+
+    def _explain(self, error: BotoCoreError | ClientError) -> str:
+        if isinstance(error, NoCredentialsError | PartialCredentialsError):
+            return "no AWS credentials, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE"
+        if isinstance(error, ConnectionError | HTTPClientError):
+            return f"{self._where()} does not answer, check the server and AWS_ENDPOINT_URL ({one_line(error)})"
+        return _ADVICE.get(_code(error)) or f"{self._where()} refused: {one_line(error)}"
+
+
+class _RangeReader(io.RawIOBase):
+    """Random access to one object; what lies in its last 64 KiB costs no further request."""
+
+    def __init__(self, store: S3Store, key: str) -> None:
+        self._store, self._key, self._position = store, key, 0
+        self._tail, self._size = store.read_range(key, f"bytes=-{_TAIL_BYTES}")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        start = self._position
+        end = self._size if size < 0 else min(self._size, start + size)
+        if start >= end:
+            return b""
+        self._position = end
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            return self._tail[start - tail_start : end - tail_start]
+        return self._store.read_range(self._key, f"bytes={start}-{end - 1}")[0]
+
+
+def one_line(error: BaseException) -> str:
+    """The error's text without line breaks."""
+    return " ".join(str(error).split())
+
+
+def _code(error: BotoCoreError | ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def _may_pass(error: BotoCoreError | ClientError) -> bool:
+    if isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError):
+        return True
+    if not isinstance(error, ClientError):
+        return False
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return status >= 500 or status in (408, 409, 429) or _code(error) in _PASSING

@@ -1,0 +1,222 @@
+"""Gathers finished episodes and writes them as parts, in the background, through outages of the store.
+
+Does not know where the store is, nor which episodes are wanted. An episode is safe once `written` counts it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from kb_ray.errors import StoreError
+from kb_ray.records import Episode
+from kb_ray.traces.layout import part_key
+from kb_ray.traces.schema import table_bytes
+from kb_ray.traces.store import Store, StoreUnavailable
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+# The store took a write when the run began, so a refusal is as likely a server that is still starting.
+_REFUSED_GIVE_UP_S = 60.0
+
+
+@dataclass
+class _Batch:
+    """Episodes that will be one part."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    size: int = 0
+    opened: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class _Outage:
+    """How long writes have failed, and since when the store answers but refuses."""
+
+    began: float = field(default_factory=time.monotonic)
+    refused: float | None = None
+
+    def is_over(self, error: StoreError, give_up_s: float) -> bool:
+        """Whether this further failure is the one to give up at."""
+        now = time.monotonic()
+        if isinstance(error, StoreUnavailable):
+            self.refused = None
+        elif self.refused is None:
+            self.refused = now
+        return now - self.began >= give_up_s or (
+            self.refused is not None and now - self.refused >= min(_REFUSED_GIVE_UP_S, give_up_s)
+        )
+
+
+class TraceSink:
+    """Thread-safe. A part is written every `save_interval` episodes, `max_bytes` of text or `max_seconds`.
+
+    While the store is away, writes are repeated with growing pauses for `give_up_s` (a minute where it
+    answers but refuses); `add` then blocks once `max_waiting` episodes or eight times `max_bytes` wait.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        save_interval: int = 10,
+        *,
+        max_bytes: int = 32 * 1024**2,
+        max_seconds: float = 60.0,
+        give_up_s: float = 900.0,
+        max_waiting: int = 1000,
+    ) -> None:
+        self._store = store
+        self._save_interval, self._max_bytes, self._max_seconds = save_interval, max_bytes, max_seconds
+        self._give_up_s = give_up_s
+        self._max_waiting = max(max_waiting, save_interval)
+        self._changed = threading.Condition()
+        self._open = _Batch()
+        self._sealed: deque[_Batch] = deque()
+        self._waiting = self._waiting_bytes = 0
+        self._hurry = self._closed = False
+        self._error: StoreError | None = None
+        self.written = 0
+        """Episodes committed."""
+        self.parts = 0
+        """Parts committed."""
+        self.bytes = 0
+        """Bytes of the parts committed."""
+        self._thread = threading.Thread(target=self._run, name="trace-sink", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Episodes added and not committed yet."""
+        return self._waiting
+
+    def add(self, episode: Episode) -> None:
+        """Take a finished episode; returns at once unless too many wait already.
+
+        StoreError once the sink has given up: nothing that it took since the last part is saved.
+        """
+        size = _text_size(episode)
+        with self._changed:
+            self._changed.wait_for(lambda: self._error or self._closed or not self._full())
+            self._raise_error()
+            if self._closed:
+                raise StoreError(f"trace store {self._store.uri}: the sink is closed")
+            if not self._open.episodes:
+                self._open = _Batch()
+            self._open.episodes.append(episode)
+            self._open.size += size
+            self._waiting += 1
+            self._waiting_bytes += size
+            if len(self._open.episodes) >= self._save_interval or self._open.size >= self._max_bytes:
+                self._seal()
+            self._changed.notify_all()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Commit what was added so far. StoreError if that fails or takes over `timeout` seconds."""
+        with self._changed:
+            self._seal()
+            goal = self.written + self._waiting
+            self._hurry = True
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: self._error or self.written >= goal, timeout)
+            self._raise_error()
+            if not done:
+                raise StoreError(
+                    f"trace store {self._store.uri}: {self._waiting} finished episodes not saved within "
+                    f"{timeout:.0f} s; start the same command again to redo them"
+                )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, then end the background thread. Further calls do nothing."""
+        with self._changed:
+            if self._closed:
+                return
+        try:
+            self.flush(timeout)
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+
+    def _full(self) -> bool:
+        return self._waiting >= self._max_waiting or self._waiting_bytes >= 8 * self._max_bytes
+
+    def _seal(self) -> None:
+        if self._open.episodes:
+            self._sealed.append(self._open)
+            self._open = _Batch()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise StoreError(str(self._error)) from self._error
+
+    def _run(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            try:
+                written = self._commit(batch)
+            except Exception as error:
+                with self._changed:
+                    self._error = error if isinstance(error, StoreError) else StoreError(f"trace sink: {error!r}")
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self.written += len(batch.episodes)
+                self.parts += 1
+                self.bytes += written
+                self._waiting -= len(batch.episodes)
+                self._waiting_bytes -= batch.size
+                self._changed.notify_all()
+
+    def _next_batch(self) -> _Batch | None:
+        """The next batch to write, sealing the open one when it is old; None once closed and all is done."""
+        with self._changed:
+            while not self._sealed:
+                self._hurry = False
+                if self._closed:
+                    return None
+                age = time.monotonic() - self._open.opened
+                if self._open.episodes and age >= self._max_seconds:
+                    self._seal()
+                else:
+                    self._changed.wait(self._max_seconds - age if self._open.episodes else None)
+            return self._sealed.popleft()
+
+    def _commit(self, batch: _Batch) -> int:
+        """Write one part, exactly once however often it takes; returns its size in bytes."""
+        data = table_bytes(batch.episodes)
+        key = part_key(data)
+        outage: _Outage | None = None
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                # "Existed" is success: the key holds the content's hash, so an earlier try of ours landed.
+                self._store.put_if_absent(key, data)
+            except StoreError as error:
+                if outage is None:
+                    outage = _Outage()
+                    _log.warning("%s; %d episodes wait, trying on", error, self._waiting)
+                elif self._closed or outage.is_over(error, self._give_up_s):
+                    raise
+                self._rest(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                if outage is not None:
+                    _log.warning("trace store %s takes writes again", self._store.uri)
+                return len(data)
+
+    def _rest(self, pause: float) -> None:
+        """Wait before the next try; a flush or close that begins meanwhile cuts the wait short."""
+        with self._changed:
+            self._hurry = False
+            self._changed.wait_for(lambda: self._hurry or self._closed, pause)
+
+
+def _text_size(episode: Episode) -> int:
+    """About how many characters an episode holds: cheap, for deciding when to write."""
+    messages = sum(len(message.content) + len(message.reasoning or "") for message in episode.messages)
+    answers = (turn.completion for turn in episode.turns)
+    turns = sum(len(a.text) + len(a.reasoning or "") + 16 * len(a.token_ids or ()) for a in answers)
+    return messages + turns + len(episode.task.reference_code)

@@ -1,0 +1,209 @@
+"""Where traces are kept: named byte strings, each created once, in a folder or under an S3 prefix.
+
+Knows nothing of Parquet or episodes. The promise that the rest builds on is `put_if_absent`: a key appears
+whole or not at all, and only one writer creates it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from kb_ray.errors import ConfigError, StoreError
+
+_TEMPORARY = ".tmp-"
+# Conditions that end without anyone changing the settings: a full disk, a network file system away.
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+
+Reader = io.RawIOBase | io.BufferedIOBase
+"""A seekable binary file."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer now but may later: repeat the same call."""
+
+
+class Store(Protocol):
+    """Keys are relative, with `/` between parts. Every method may raise StoreError or StoreUnavailable.
+
+    Methods may be called from several threads.
+    """
+
+    uri: str
+    """Absolute path of the folder, or `s3://bucket/prefix`."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Create `key`. True: written now. False: it existed, perhaps by an earlier try of this very call."""
+        ...
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Write `key` whole, whether it existed or not."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """All bytes of `key`; None where there is none."""
+        ...
+
+    def open(self, key: str) -> Reader:
+        """A seekable reader that fetches what is asked of it. StoreError where there is no such key."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """All keys that start with `prefix`, sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; no error where there is none."""
+        ...
+
+    def check_writable(self) -> None:
+        """ConfigError, within 10 s, where traces could not be kept here. Leaves nothing behind."""
+        ...
+
+
+def open_store(uri: str, *, endpoint_url: str | None = None) -> Store:
+    """The store at a path or `s3://bucket/prefix`; touches nothing yet.
+
+    `endpoint_url` names a server other than Amazon's; by default AWS_ENDPOINT_URL[_S3] does.
+    ConfigError for another scheme, a missing bucket name or unusable AWS settings.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return LocalStore(uri)
+    if scheme != "s3":
+        raise ConfigError(f"output {uri}: unknown kind of store '{scheme}', use a folder or s3://bucket/prefix")
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise ConfigError(f"output {uri}: no bucket name, write s3://bucket/prefix")
+    # boto3 takes a third of a second to import: only who uses S3 pays for it.
+    from kb_ray.traces.s3 import S3Store
+
+    return S3Store(bucket, prefix.strip("/"), endpoint_url)
+
+
+def endpoint_from_environment() -> str | None:
+    """The S3 endpoint that AWS settings in the environment name; None means Amazon's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+class LocalStore:
+    """A folder. Made at the first write."""
+
+    def __init__(self, path: str) -> None:
+        if not path:
+            raise ConfigError("output is empty: name a folder or s3://bucket/prefix")
+        self._root = Path(path).expanduser().absolute()
+        self.uri = str(self._root)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """See Store. A hard link is the one local step that creates whole and refuses to replace."""
+        target = self._root / key
+        try:
+            temporary = _write_temporary(target, data)
+            try:
+                return _link(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+                _sync_folder(target.parent)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def replace(self, key: str, data: bytes) -> None:
+        """See Store."""
+        target = self._root / key
+        try:
+            os.replace(_write_temporary(target, data), target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def get(self, key: str) -> bytes | None:
+        """See Store."""
+        try:
+            return (self._root / key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def open(self, key: str) -> Reader:
+        """See Store."""
+        try:
+            return (self._root / key).open("rb")
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def list(self, prefix: str) -> list[str]:
+        """See Store. What a killed writer left half-written is not a key."""
+        folder = self._root / prefix.rpartition("/")[0]
+        try:
+            found = [path for path in folder.rglob("*") if not path.name.startswith(_TEMPORARY)]
+            keys = [path.relative_to(self._root).as_posix() for path in found if path.is_file()]
+        except OSError as error:
+            raise self._failure(error) from error
+        return sorted(key for key in keys if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """See Store."""
+        try:
+            (self._root / key).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def check_writable(self) -> None:
+        """See Store. Asks the nearest folder that exists, since this one may still have to be made."""
+        nearest = next(path for path in (self._root, *self._root.parents) if path.exists())
+        if not nearest.is_dir():
+            raise ConfigError(f"output {self.uri}: {nearest} is a file, name a folder")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise ConfigError(f"output {self.uri}: no permission to write in {nearest}, choose another folder")
+
+    def _failure(self, error: OSError) -> StoreError:
+        kind = StoreUnavailable if error.errno in _PASSING else StoreError
+        where = error.filename or self.uri
+        return kind(f"trace store {self.uri}: {error.strerror or error} ({where})")
+
+
+def _write_temporary(target: Path, data: bytes) -> Path:
+    """`data` on disk beside `target`, so that naming it is one step within one file system."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _link(temporary: Path, target: Path) -> bool:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # exFAT and some network mounts have no hard links. Two writers could then meet between these lines;
+        # part names carry their content's hash, so only equal bytes can replace each other there.
+        if target.exists():
+            return False
+        os.rename(temporary, target)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

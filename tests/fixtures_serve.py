@@ -1,0 +1,42 @@
+"""SmolLM2 served by real vLLM on a CPU through Ray Serve, once for all tests of a session.
+
+Knows no test. The model folder is made once and kept in the repository's cache.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kb_ray import serve as kb_serve
+from kb_ray.model import smollm2
+
+MODEL_FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "models" / "smollm2-135m"
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder() -> Path:
+    """The model folder that vLLM serves and PEFT trains."""
+    return smollm2.prepare(MODEL_FOLDER)
+
+
+@pytest.fixture(scope="session")
+def smollm2_url(ray_cluster: str, smollm2_folder: Path) -> Iterator[str]:
+    """URL (ends in /v1) where smollm2-135m-instruct answers. The first use takes a minute or two."""
+    from ray import serve
+
+    os.environ["KB_RAY_SMOLLM2"] = str(smollm2_folder)
+    config = kb_serve.read(kb_serve.find("smollm2_cpu"))
+    yield kb_serve.deploy(config, port=_free_port())
+    serve.shutdown()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

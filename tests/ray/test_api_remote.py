@@ -1,0 +1,82 @@
+"""`.remote(...)` of the Python API on a real local Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from kb_ray.bench import api
+from kb_ray.bench.api import benchmark_batch, benchmark_kernelbench, benchmark_triton_kernel
+
+REFERENCE = "def reference_impl(x):\n    return x + 1\n"
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def get_inputs():
+    return [torch.randn(24)]
+
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x + 1, mask=offsets < n)
+
+
+def triton_kernel_wrapper(x):
+    out = torch.empty_like(x)
+    add_one[(1,)](x, out, x.numel(), BLOCK=32)
+    return out
+"""
+WRONG = KERNEL.replace("x + 1,", "x + 2,")
+FEW = {"n_correctness": 2, "n_trials": 3}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _front_ends_with_the_module(ray_cluster: Any) -> Iterator[None]:
+    yield
+    for front in api._fronts.values():
+        ray.kill(front, no_restart=True)
+    api._fronts.clear()
+
+
+def test_remote_calls_return_references_to_the_same_mapping() -> None:
+    shapes = {"x": {"shape": [24], "dtype": "float32"}}
+    right = benchmark_triton_kernel.remote(KERNEL, REFERENCE, shapes, **FEW)
+    wrong = benchmark_kernelbench.remote(WRONG, PROBLEM, **FEW)
+    assert isinstance(right, ray.ObjectRef)
+    assert [ray.get(result)["status"] for result in (right, wrong)] == ["ok", "mismatch"]
+
+
+def test_a_remote_batch_keeps_its_order() -> None:
+    codes = [KERNEL, WRONG, "no code (", KERNEL]
+    requests = [{"kernel_code": code, "problem_code": PROBLEM, **FEW} for code in codes]
+    results = ray.get(benchmark_batch.remote(requests))
+    assert [result["status"] for result in results] == ["ok", "mismatch", "syntax_error", "ok"]
+
+
+def test_tasks_of_the_same_job_share_one_pool() -> None:
+    @ray.remote(num_cpus=0)
+    def evaluate() -> str:
+        return str(ray.get(benchmark_kernelbench.remote(KERNEL, PROBLEM, **FEW))["status"])
+
+    assert ray.get([evaluate.remote() for _ in range(2)]) == ["ok", "ok"]
+    assert ray.get(benchmark_kernelbench.remote(KERNEL, PROBLEM, **FEW))["status"] == "ok"

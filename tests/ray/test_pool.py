@@ -1,0 +1,216 @@
+"""The pool on a real local Ray, real judges and zygotes and the Triton interpreter, with real kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kb_ray.bench.actor import WorkerStats
+from kb_ray.bench.pool import BenchPool
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.errors import ConfigError, InfraError
+from kb_ray.records import Status, Task, TensorSpec
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + {added}, mask=mask)
+
+
+def triton_kernel_wrapper(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    {name}[(triton.cdiv(n, {block}),)](x, out, n, BLOCK={block})
+    return out
+"""
+
+ABORT = KERNEL.replace("out = torch.empty_like(x)", "import os; os.abort()")
+
+
+def _request(
+    name: str = "add_one", added: float = 1.0, wanted: float = 1.0, code: str = KERNEL, programs: int = 4
+) -> BenchRequest:
+    """An addition of `added` where `wanted` is asked for; each program takes the interpreter about 1 ms."""
+    task = Task(
+        task_id=f"test/{name}",
+        source="test",
+        name=name,
+        reference_code=f"def reference_impl(x):\n    return x + {wanted}\n",
+        style="function",
+        entry_point="reference_impl",
+        input_shapes={"x": TensorSpec(shape=(16 * programs,))},
+    )
+    return BenchRequest(
+        request_id=f"request-{name}",
+        task=task,
+        kernel_code=code.format(name=name, added=added, block=16),
+        settings=BenchSettings(n_correctness=2, n_trials=3, timeout_s=60, device="cpu"),
+    )
+
+
+def _slow_request() -> BenchRequest:
+    """Honest, and in work for long enough to be hit there."""
+    return _request("slow_add", programs=2000)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def _busy_worker(pool: BenchPool) -> WorkerStats:
+    for _ in range(500):
+        for worker in await pool.worker_stats():
+            if worker.busy and "judge" in worker.pids:
+                return worker
+        await asyncio.sleep(0.02)
+    raise AssertionError("no worker took the request")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool(ray_cluster: Any) -> AsyncIterator[BenchPool]:
+    pool = BenchPool(2, 2, "cpu", "pool-test", backoff_s=0.2)
+    await pool.start()
+    assert await _until(lambda: pool.stats.ready == 2, 120)
+    yield pool
+    await pool.close()
+
+
+async def test_an_honest_kernel_is_ok(pool: BenchPool) -> None:
+    before = pool.stats.verdicts
+    verdict = await pool.evaluate(_request())
+    assert verdict.status is Status.OK, verdict.error
+    assert pool.stats.verdicts == before + 1
+
+
+async def test_a_crash_is_that_candidates_verdict_and_no_neighbours(pool: BenchPool) -> None:
+    retries = pool.stats.infra_retries
+    crash, *honest = await asyncio.gather(
+        pool.evaluate(_request("abort", code=ABORT)), *(pool.evaluate(_request(f"n{i}")) for i in range(3))
+    )
+    assert crash.status is Status.CRASH
+    assert [verdict.status for verdict in honest] == [Status.OK] * 3
+    assert pool.stats.infra_retries == retries, "a crash of a candidate is not a failure of ours"
+
+
+async def test_every_one_of_twenty_concurrent_requests_gets_its_own_verdict(pool: BenchPool) -> None:
+    async def evaluate(number: int) -> tuple[Status, tuple[str, ...]]:
+        added = number if number % 3 else -number - 1
+        verdict = await pool.evaluate(_request(f"add_{number}", added=added, wanted=number))
+        return verdict.status, verdict.evidence.kernels
+
+    running = asyncio.gather(*(evaluate(number) for number in range(20)))
+    await asyncio.sleep(0.05)
+    stats = pool.stats
+    assert (stats.running, stats.waiting, stats.capacity) == (4, 16, 4)
+    for number, (status, kernels) in enumerate(await running):
+        assert status is (Status.OK if number % 3 else Status.MISMATCH)
+        assert kernels == (f"add_{number}",)
+    assert (pool.stats.running, pool.stats.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("victim", ["judge", "candidates", "references"])
+async def test_a_killed_judge_or_zygote_costs_only_a_retry(pool: BenchPool, victim: str) -> None:
+    retries = pool.stats.infra_retries
+    running = asyncio.create_task(pool.evaluate(_slow_request()))
+    worker = await _busy_worker(pool)
+    os.kill(worker.pids[victim], signal.SIGKILL)
+    verdict = await running
+    assert verdict.status is Status.OK, verdict.error
+    assert pool.stats.infra_retries == retries + 1
+    assert await _until(lambda: not any(map(_alive, worker.pids.values())))
+    assert await _until(lambda: pool.stats.ready == 2, 120), "it comes back with a new judge and zygote"
+
+
+async def test_a_killed_actor_costs_a_retry_and_leaves_no_process(pool: BenchPool) -> None:
+    retries = pool.stats.infra_retries
+    running = asyncio.create_task(pool.evaluate(_slow_request()))
+    worker = await _busy_worker(pool)
+    children = _descendants(worker.pid)
+    assert set(worker.pids.values()) <= children
+    os.kill(worker.pid, signal.SIGKILL)
+    verdict = await running
+    assert verdict.status is Status.OK, verdict.error
+    assert pool.stats.infra_retries == retries + 1
+    assert await _until(lambda: not any(map(_alive, children)))
+    assert await _until(lambda: pool.stats.ready == 2, 120), "Ray restarts the actor"
+
+
+async def test_a_worker_that_hangs_is_restarted_and_close_leaves_nothing(ray_cluster: Any) -> None:
+    pool = BenchPool(1, 1, "cpu", "hang-test", tries=5, backoff_s=0.2, deadline_s=15)
+    await pool.start()
+    [worker] = await pool.worker_stats()
+    os.kill(worker.pids["judge"], signal.SIGSTOP)
+    verdict = await pool.evaluate(_request())
+    assert verdict.status is Status.OK, verdict.error
+    assert pool.stats.infra_retries >= 1
+    [successor] = await pool.worker_stats()
+    left = {worker.pid, *worker.pids.values(), successor.pid} | _descendants(successor.pid)
+    running = [asyncio.create_task(pool.evaluate(_slow_request())) for _ in range(2)]
+    await _busy_worker(pool)
+    left |= _descendants(successor.pid)
+    await pool.close()
+    for failed in await asyncio.gather(*running, return_exceptions=True):
+        assert isinstance(failed, InfraError)
+    assert await _until(lambda: not any(map(_alive, left)))
+
+
+async def test_giving_up_a_request_keeps_its_place_until_the_worker_is_done(pool: BenchPool) -> None:
+    given_up = asyncio.create_task(pool.evaluate(_slow_request()))
+    await _busy_worker(pool)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    assert pool.stats.running == 1
+    assert await _until(lambda: pool.stats.running == 0, 60)
+
+
+async def test_a_cluster_that_cannot_hold_a_worker_is_told_apart(ray_cluster: Any) -> None:
+    with pytest.raises(ConfigError, match="no GPU"):
+        await BenchPool(None, 1, "cuda", "no-gpu").start()
+    with pytest.raises(InfraError, match="needs a GPU"):
+        await BenchPool(1, 1, "cuda", "no-gpu", ready_timeout_s=1).start()
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}

@@ -1,0 +1,157 @@
+"""The S3 store against a real server: the contract, and what is said where it cannot be used."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from kb_ray.errors import ConfigError
+from kb_ray.traces.run import RunInfo, open_run
+from kb_ray.traces.store import Store, StoreUnavailable, open_store
+from tests.fixtures_s3 import S3Server, free_ports
+from tests.unit.traces.store_contract import StoreContract
+
+
+@pytest.fixture
+def store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    use(monkeypatch, s3_server.env)
+    return open_store(f"s3://{s3_server.bucket}/{uuid.uuid4().hex}/run")
+
+
+def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+class TestS3Store(StoreContract):
+    pass
+
+
+def test_stores_of_different_prefixes_do_not_see_each_other(store: Store) -> None:
+    other = open_store(store.uri + "-2")
+    other.put_if_absent("parts/a", b"1")
+    assert store.list("") == []
+    assert other.list("") == ["parts/a"]
+
+
+def test_a_whole_bucket_is_a_store(s3_server: S3Server, store: Store) -> None:
+    store.put_if_absent("parts/a", b"1")
+    whole = open_store(f"s3://{s3_server.bucket}/")
+    assert whole.uri == f"s3://{s3_server.bucket}"
+    assert f"{store.uri.removeprefix(whole.uri + '/')}/parts/a" in whole.list("")
+
+
+def refusal(uri: str, limit_s: float = 10.0) -> str:
+    began = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        open_store(uri).check_writable()
+    assert time.monotonic() - began < limit_s
+    assert "\n" not in str(caught.value)
+    assert uri in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_missing_bucket_is_named(store: Store) -> None:
+    assert "no such bucket" in refusal("s3://kb-no-such-bucket/run")
+
+
+def test_credentials_that_may_only_read_are_refused(
+    s3_server: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, s3_server.reader_env)
+    assert "access denied" in refusal(store.uri)
+    info = RunInfo(
+        run_id="r", fingerprint="f", identity={}, config={}, versions={}, created_at="2026-01-02T03:04:05+00:00"
+    )
+    with pytest.raises(ConfigError, match="access denied"):
+        open_run(open_store(store.uri), info)
+    assert store.list("") == []
+
+
+def test_a_wrong_secret_and_an_unknown_key_are_told_apart(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        assert "AWS_SECRET_ACCESS_KEY" in refusal(store.uri)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "unknown")
+    assert "does not know this access key" in refusal(store.uri)
+
+
+def test_missing_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert "no AWS credentials" in refusal(store.uri)
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ConfigError, match="nobody"):
+        open_store(store.uri)
+
+
+def test_an_endpoint_that_refuses_connections_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert f"{endpoint} does not answer" in refusal(store.uri)
+
+
+def test_an_endpoint_that_never_answers_is_given_up_within_ten_seconds(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "does not answer" in refusal(store.uri)
+
+
+def test_an_endpoint_that_is_no_url_is_the_users_error(store: Store) -> None:
+    with pytest.raises(ConfigError, match="check the AWS settings"):
+        open_store(store.uri, endpoint_url="not a url")
+
+
+@pytest.fixture
+def careless_server() -> Iterator[tuple[str, list[str]]]:
+    """A server that takes every put whatever its conditions, as old S3 look-alikes do."""
+    seen: list[str] = []
+
+    class Careless(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            seen.append(f"{self.command} {self.path}")
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = b"<ListBucketResult></ListBucketResult>" if self.command == "GET" else b""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_DELETE = answer
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = HTTPServer(("127.0.0.1", 0), Careless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", seen
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_ignores_conditions_is_refused_and_left_clean(
+    careless_server: tuple[str, list[str]], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, seen = careless_server
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert "ignores conditions" in refusal(store.uri)
+    put, delete = seen[-2:]
+    assert put.startswith("PUT ")
+    assert delete.removeprefix("DELETE ") == put.removeprefix("PUT ").partition("?")[0]
+
+
+def test_a_server_that_is_away_is_an_outage_not_a_mistake(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = open_store(store.uri, endpoint_url=f"http://127.0.0.1:{free_ports(1)[0]}")
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        away.put_if_absent("parts/a", b"1")

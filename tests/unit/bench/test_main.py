@@ -1,0 +1,161 @@
+"""`python -m kb_ray.bench`: exit codes and what is printed, with a real Evaluator on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kb_ray.bench import api
+from kb_ray.bench.__main__ import main, show
+from kb_ray.bench.sweep import base_dir
+from kb_ray.records import ErrorDetail, Stage, Status, Timing, Verdict
+
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(24)]
+
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * 2, mask=offsets < n)
+
+
+def triton_kernel_wrapper(x):
+    out = torch.empty_like(x)
+    double[(1,)](x, out, x.numel(), BLOCK=32)
+    return out
+"""
+WRONG = KERNEL.replace("x * 2", "x * 3")
+FEW = ["--device", "cpu", "--n-correctness", "2", "--n-trials", "3"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _evaluator_ends_with_the_module() -> Iterator[None]:
+    yield
+    for worker in api._local.values():
+        worker.stop()
+    api._local.clear()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "right.py").write_text(KERNEL)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "ref.py").write_text(PROBLEM)
+    return tmp_path
+
+
+def test_a_process_of_its_own_prints_a_verdict_exits_0_and_leaves_nothing(files: Path) -> None:
+    command = [sys.executable, "-m", "kb_ray.bench", "right.py", "--reference", "ref.py", *FEW]
+    process = subprocess.Popen(
+        command, cwd=files, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(Path.cwd())}
+    )
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    assert printed.startswith("ok: stage full, 2 of 2 input sets passed"), printed
+    assert not list(base_dir().glob(f"kb-bench-local-{process.pid}-*"))
+
+
+def test_a_wrong_kernel_exits_1_and_says_what_differs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(files / "wrong.py"), "--reference", str(files / "ref.py"), *FEW]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("mismatch: ")
+    assert "CORRECTNESS ERROR: " in printed
+
+
+def test_json_is_the_whole_mapping(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(files / "right.py"), "--reference", str(files / "ref.py"), "--json", *FEW]) == 0
+    assert json.loads(capsys.readouterr().out).keys() >= Verdict.model_fields.keys()
+
+
+def test_jsonl_answers_each_row_once_by_its_id(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    codes = {"a": KERNEL, "b": WRONG, "c": "no code (", "d": KERNEL}
+    rows = [{"id": id, "kernel_code": code, "problem_code": PROBLEM} for id, code in codes.items()]
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["--jsonl", str(files / "rows.jsonl"), *FEW]) == 1
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {answer["id"]: answer["status"] for answer in answers} == {
+        "a": "ok", "b": "mismatch", "c": "syntax_error", "d": "ok",
+    }  # fmt: skip
+    assert len(answers) == 4
+
+
+def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"id": "bad", "kernel_code": KERNEL, "problem_code": "x = 1"},
+        {"id": "good", "kernel_code": KERNEL, "problem_code": PROBLEM},
+    ]
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["--jsonl", str(files / "rows.jsonl"), *FEW]) == 2
+    answers = {row["id"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert "neither reference_impl nor Model" in answers["bad"]["error"]
+    assert answers["good"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["right.py", "--reference", "missing.py"], "cannot read missing.py"),
+        (["right.py", "--reference", "ref.py", "--n-trials", "1"], "n_trials"),
+        (["right.py", "--reference", "ref.py", "--input-shapes", "{"], "--input-shapes is not JSON"),
+        (["--jsonl", "broken.jsonl"], "line 2 has no kernel_code and no problem_code"),
+    ],
+)
+def test_unusable_arguments_exit_2_with_one_line(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(files)
+    (files / "broken.jsonl").write_text('{"kernel_code": "", "problem_code": ""}\n{"id": 7}\n')
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.py"], ["a.py", "--reference", "b.py", "--jsonl", "c"]])
+def test_a_wrong_combination_of_arguments_is_a_usage_error(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_a_timed_verdict_shows_its_times_and_an_untrusted_one_says_so() -> None:
+    kernel, reference = (Timing(median_ms=ms, trimmed_mean_ms=ms, std_ms=0, n=50) for ms in (0.5, 1.25))
+    verdict = Verdict.of(Status.OK, Stage.TIMING, speedup=2.5, kernel_time=kernel, reference_time=reference)
+    shown = show(verdict)
+    assert "speedup 2.50x: kernel 0.5000 ms, reference 1.2500 ms" in shown
+    assert "untrusted" in shown
+
+
+def test_a_failure_shows_the_compilers_lines() -> None:
+    error = ErrorDetail(category="COMPILATION ERROR", message="unknown name", detail="at 3:4\n    tl.nope()")
+    shown = show(Verdict.of(Status.COMPILE_ERROR, Stage.COMPILE, error=error))
+    assert "COMPILATION ERROR: unknown name\n    at 3:4\n        tl.nope()" in shown

@@ -1,0 +1,57 @@
+"""Where workers go, for clusters of several shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kb_ray.bench.placement import place
+from kb_ray.errors import ConfigError
+
+CPU_NODE = {"Alive": True, "Labels": {}, "Resources": {"CPU": 8.0}}
+GPU_NODE = {"Alive": True, "Labels": {}, "Resources": {"CPU": 96.0, "GPU": 8.0}}
+BENCH_NODE = {"Alive": True, "Labels": {"kb-pool": "bench"}, "Resources": {"CPU": 96.0, "GPU": 4.0}}
+DEAD_NODE = {**BENCH_NODE, "Alive": False}
+
+
+def test_one_worker_for_each_gpu_that_is_free() -> None:
+    placement = place("cuda", None, [GPU_NODE], {"CPU": 96, "GPU": 8}, {"CPU": 90, "GPU": 6})
+    assert (placement.workers, placement.num_gpus, placement.num_cpus) == (6, 1, 1.0)
+    assert "label_selector" not in placement.options("kb-bench-r-0", 4)
+
+
+def test_workers_stay_on_the_nodes_kept_for_them() -> None:
+    nodes = [CPU_NODE, GPU_NODE, BENCH_NODE, DEAD_NODE]
+    placement = place("cuda", 0, nodes, {"CPU": 200, "GPU": 12}, {"CPU": 200, "GPU": 12})
+    assert placement.workers == 4
+    assert placement.options("kb-bench-r-0", 4)["label_selector"] == {"kb-pool": "bench"}
+
+
+def test_two_cpus_hold_two_workers() -> None:
+    placement = place("cpu", None, [CPU_NODE], {"CPU": 2}, {"CPU": 2})
+    assert (placement.workers, placement.num_cpus, placement.num_gpus) == (2, 1.0, 0)
+
+
+@pytest.mark.parametrize(("free", "share"), [(2.0, 0.5), (1.0, 0.25), (0.0, 0.0)])
+def test_workers_share_the_cpus_that_are_left_rather_than_wait_for_ever(free: float, share: float) -> None:
+    assert place("cpu", 4, [CPU_NODE], {"CPU": 2}, {"CPU": free}).num_cpus == share
+
+
+def test_a_cluster_that_can_still_grow_is_asked_for_whole_cpus() -> None:
+    assert place("cpu", 4, [], {}, {}).num_cpus == 1.0
+
+
+def test_a_cpu_worker_sees_no_gpu() -> None:
+    options = place("cpu", 1, [GPU_NODE], {"CPU": 96, "GPU": 8}, {"CPU": 96, "GPU": 8}).options("n", 4)
+    assert options["runtime_env"]["env_vars"] == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_ray_restarts_workers_but_leaves_retries_to_the_pool() -> None:
+    options = place("cpu", 1, [CPU_NODE], {"CPU": 2}, {"CPU": 2}).options("kb-bench-r-0", 4)
+    assert (options["max_restarts"], options["max_task_retries"]) == (-1, 0)
+    assert options["max_concurrency"] > 4, "stats and stop must be heard while every place is taken"
+
+
+def test_a_missing_gpu_is_the_users_to_settle_unless_the_number_is_given() -> None:
+    with pytest.raises(ConfigError, match="--device cpu"):
+        place("cuda", None, [CPU_NODE], {"CPU": 8}, {"CPU": 8})
+    assert place("cuda", 3, [CPU_NODE], {"CPU": 8}, {"CPU": 8}).workers == 3

@@ -1,0 +1,104 @@
+"""What a deployment file means to ray.serve.llm, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments import app
+from kb_ray import serve
+from kb_ray.errors import ConfigError
+
+
+def _model_folder(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return str(folder)
+
+
+def _config(**model: Any) -> dict[str, Any]:
+    args = app.parse({"models": [{"model_id": "m", "source": "org/model", **model}]})
+    config: dict[str, Any] = app.serving_args(args)["llm_configs"][0]
+    return config
+
+
+def test_a_gpu_model_asks_for_a_gpu_of_its_kind_per_worker() -> None:
+    config = _config(accelerator="H100", cpus=2, replicas=3, engine={"tensor_parallel_size": 2})
+    assert config["accelerator_type"] == "H100"
+    assert config["accelerator_config"] == {"kind": "gpu"}
+    assert config["placement_group_config"] == {"bundle_per_worker": {"CPU": 2.0, "GPU": 1.0}}
+    assert config["deployment_config"]["num_replicas"] == 3
+    assert config["engine_kwargs"] == {"tensor_parallel_size": 2}
+
+
+def test_a_cpu_model_asks_for_no_gpu() -> None:
+    config = _config(device="cpu")
+    assert config["accelerator_type"] is None
+    assert config["placement_group_config"] == {"bundle_per_worker": {"CPU": 1.0}}
+
+
+def test_options_of_the_file_win_over_what_is_set_for_every_deployment() -> None:
+    config = _config(deployment={"num_replicas": None, "autoscaling_config": {"min_replicas": 1}})
+    assert config["deployment_config"]["num_replicas"] is None
+
+
+def test_a_repository_or_prefix_is_passed_on_as_it_is() -> None:
+    for source in ("org/model", "s3://bucket/model"):
+        assert _config(source=source)["model_loading_config"]["model_source"] == source
+
+
+def test_the_environment_overrides_the_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOME_MODEL", _model_folder(tmp_path / "there"))
+    config = _config(source="./models/nowhere", source_env="SOME_MODEL")
+    assert config["model_loading_config"]["model_source"] == str(tmp_path / "there")
+
+
+def test_a_folder_that_holds_no_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"no model of m in {tmp_path}: bake it"):
+        _config(source=str(tmp_path), missing="bake it")
+
+
+@pytest.mark.parametrize(
+    ("args", "where"),
+    [
+        ({}, "models: Field required"),
+        ({"models": []}, "models: List should have at least 1 item"),
+        ({"models": [{"model_id": "m", "source": "s", "gpus": 1}]}, "models.0.gpus: Extra inputs"),
+        ({"models": [{"model_id": "m", "source": "s", "replicas": 0}]}, "models.0.replicas"),
+        ({"models": [{"model_id": "m", "source": "s", "device": "cpu", "accelerator": "H100"}]}, "models.0"),
+    ],
+)
+def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None:
+    with pytest.raises(ConfigError, match=f"deployment argument {where}") as caught:
+        app.parse(args)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_model_file_of_the_folder_is_understood() -> None:
+    understood = 0
+    for path in serve.FOLDER.glob("*.yaml"):
+        for application in serve.read(path).get("applications", []):
+            if application["import_path"] == "deployments.app:build":
+                app.parse(application["args"])
+                understood += 1
+    assert understood >= 1
+
+
+def test_a_deployment_is_found_by_name_or_path_and_an_unknown_one_lists_the_known(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("applications: []")
+    assert serve.find("smollm2_cpu") == serve.FOLDER / "smollm2_cpu.yaml"
+    assert serve.find(str(file)) == file
+    with pytest.raises(ConfigError, match=r"no deployment gpt: .* one of: .*smollm2_cpu"):
+        serve.find("gpt")
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "applications: {}", "a: [", "a: \x00"])
+def test_a_file_that_is_no_serve_config_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=str(file)) as caught:
+        serve.read(file)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,234 @@
+"""Extraction: answers in the manner of real chat models, and properties over any text."""
+
+from __future__ import annotations
+
+import ast
+import time
+import warnings
+
+import pytest
+from extraction_cases import (
+    CODE,
+    DEMO,
+    DOC,
+    FOUND,
+    IMPORTS,
+    KERNEL,
+    MODULE,
+    OLD,
+    PROSE,
+    STUB,
+    WRAPPER,
+    Case,
+    fence,
+    tag,
+)
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kb_ray.extract import extract, split_reasoning
+from kb_ray.records import Candidate, Completion, NoCandidate
+
+
+def answer(text: str, finish_reason: str = "stop") -> Candidate | NoCandidate:
+    return extract(Completion(text=text, finish_reason=finish_reason, model="m"))
+
+
+def same(first: str, second: str) -> bool:
+    return ast.dump(ast.parse(first)) == ast.dump(ast.parse(second))
+
+
+@pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)
+def test_the_meant_code_is_found_and_the_rule_named(case: Case) -> None:
+    found = answer(case.text)
+    assert isinstance(found, Candidate), found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert same(found.code, case.code), found.code
+    assert found.rule == case.rule
+
+
+COMPLETE_THOUGH_CUT = {
+    "cut in the prose after a fence": PROSE + fence(CODE) + PROSE[:20],
+    "cut in the prose after a tag": tag(CODE) + PROSE[:20],
+    "cut in a usage block": fence(CODE) + "Usage:\n```python\nx = torch.ra",
+    "cut in a second version": fence(CODE) + "Faster:\n```python\n" + OLD[:200],
+    "cut in second thoughts": fence(CODE) + "<think>\nWait, is",
+    "cut between fence and closing tag": f"<triton>\n{fence(CODE)}",
+}
+
+
+@pytest.mark.parametrize("text", COMPLETE_THOUGH_CUT.values(), ids=COMPLETE_THOUGH_CUT)
+def test_an_answer_cut_after_its_code_still_counts(text: str) -> None:
+    found = answer(text, "length")
+    assert isinstance(found, Candidate)
+    assert same(found.code, CODE)
+
+
+TRUNCATED = {
+    "in the kernel": (f"```python\n{CODE[:150]}", "inside its code"),
+    "between two statements of the wrapper": (f"```python\n{CODE[: CODE.index('    return out')]}", "inside its code"),
+    "in a tag": (f"<triton>\n{CODE[:-20]}", "inside its code"),
+    "in the wrapper's own block": (fence(IMPORTS + KERNEL) + f"```python\n{WRAPPER[:60]}", "inside its code"),
+    "in bare code": (CODE[:-15], "inside its code"),
+    "at the opening fence": (PROSE + "```python\n", "inside its code"),
+    "in prose": (PROSE, "before its code"),
+    "in thinking": (f"<think>\n{PROSE}", "inside its thinking"),
+    "in thinking after a whole draft": (f"<think>\n{fence(CODE)}But", "inside its thinking"),
+    "before anything": ("", "before it began"),
+    "right after thinking": ("<think>a</think>\n", "before it began"),
+}
+
+
+@pytest.mark.parametrize(("text", "where"), TRUNCATED.values(), ids=TRUNCATED)
+def test_an_answer_cut_before_its_code_is_complete_is_truncated(text: str, where: str) -> None:
+    found = answer(text, "length")
+    assert isinstance(found, NoCandidate)
+    assert found.status == "truncated"
+    assert where in found.reason
+
+
+NO_CODE = {
+    "nothing": ("", "empty"),
+    "blank": (" \n\n", "empty"),
+    "only thinking": (f"<think>{fence(CODE)}</think>", "empty"),
+    "thinking never closed": (f"<think>\n{fence(CODE)}", "never closed"),
+    "refusal": ("I cannot help with writing GPU kernels.", "no code"),
+    "prose that mentions the wrapper": ("Define `def triton_kernel_wrapper(x)` and launch it.", "no code"),
+    "only a command": (fence("pip install triton\n", "```bash"), "no code"),
+    "only a call": (fence("print(triton_kernel_wrapper(x))\n"), "define no function"),
+    "empty fence": ("```python\n```\n", "no code"),
+    "empty tag": ("<triton></triton>", "no code"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), NO_CODE.values(), ids=NO_CODE)
+def test_an_answer_without_code_says_why(text: str, why: str) -> None:
+    found = answer(text)
+    assert isinstance(found, NoCandidate)
+    assert found.status == "no_code"
+    assert why in found.reason
+
+
+BROKEN = {
+    "fenced": fence(CODE.replace("(x):", "(x)")),
+    "tagged": tag(CODE.replace("(x):", "(x)")),
+    "bare": PROSE + CODE.replace("(x):", "(x)"),
+    "broken kernel before a good wrapper": fence(IMPORTS + KERNEL.replace("n, BLOCK", "n,, BLOCK") + WRAPPER),
+    "broken kernel in bare code": IMPORTS + KERNEL.replace("n, BLOCK", "n,, BLOCK") + WRAPPER,
+    "unclosed and broken": "```python\n" + CODE.replace("(x):", "(x)"),
+    "stopped in mid-line": "```python\n" + CODE.rstrip() + " * (\n",
+    "prose in the middle of the fence": fence(CODE.replace("    return out", "    (the rest is as before)!")),
+    "broken, then a usage block": fence(CODE.replace("(x):", "(x)")) + fence(DEMO),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_broken_code_is_handed_over_whole_for_its_syntax_error(text: str) -> None:
+    found = answer(text)
+    assert isinstance(found, Candidate)
+    with pytest.raises(SyntaxError):
+        ast.parse(found.code)
+    assert "halve_kernel" in found.code
+    assert "triton_kernel_wrapper" in found.code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (fence(IMPORTS + KERNEL), IMPORTS + KERNEL),
+        (fence(CODE.replace("triton_kernel_wrapper", "run")), CODE.replace("triton_kernel_wrapper", "run")),
+        (IMPORTS + KERNEL, IMPORTS + KERNEL),
+        (fence(IMPORTS + KERNEL) + fence("def test():\n    pass\n"), IMPORTS + KERNEL),
+        (fence(MODULE.replace("ModelNew", "Model")), MODULE.replace("ModelNew", "Model")),
+    ],
+    ids=["kernel only", "other name", "bare kernel", "kernel before a test", "no kernel either"],
+)
+def test_code_without_entry_point_is_handed_over_for_the_verifier_to_name_it(text: str, code: str) -> None:
+    found = answer(text)
+    assert isinstance(found, Candidate)
+    assert same(found.code, code)
+
+
+def test_names_that_no_block_defines_do_not_make_an_older_version_win() -> None:
+    found = answer(fence(OLD) + fence(KERNEL + WRAPPER.replace("torch.empty_like", "helper")))
+    assert isinstance(found, Candidate)
+    assert "helper" in found.code
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("answer", ("answer", None)),
+        ("<think>why</think>answer", ("answer", "why")),
+        ("<think>\nwhy\n</think>\n\nanswer\n", ("answer", "why")),
+        ("why</think>answer", ("answer", "why")),
+        ("<think>why", ("", "why")),
+        ("answer\n<think>more", ("answer", "more")),
+        ("<think></think>answer", ("answer", None)),
+        ("<think>a</think>b</think>c", ("c", "a\nb")),
+        ("<think>a\n<think>b</think>c", ("c", "a\n<think>b")),
+        ("<think>I write `</think>` then</think>c", ("c", "I write `</think>` then")),
+        ("use `<think>` tags", ("use `<think>` tags", None)),
+        ("<THINK>a</THINK>b", ("b", "a")),
+    ],
+)
+def test_reasoning_is_split_from_the_answer(text: str, expected: tuple[str, str | None]) -> None:
+    assert split_reasoning(text) == expected
+
+
+FRAGMENTS = st.one_of(
+    st.sampled_from([CODE, OLD, IMPORTS, KERNEL, WRAPPER, MODULE, STUB, DEMO, DOC, PROSE, CODE[:170]]),
+    st.sampled_from(["```", "```python\n", "\n```\n", "~~~\n", "````", "<triton>", "</triton>", "<think>", "</think>"]),
+    st.sampled_from(['"""', "'", "“", "”", "\x00", "\ufeff", "\r\n", "\u2028", "\n", "    ", "> ", "- ", "#", "\\"]),
+    st.sampled_from(["(", "def f(", "@", "import ", CODE.replace("(x):", "(x)")]),
+)
+ANSWERS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=8)), max_size=14).map("".join))
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=ANSWERS, finish_reason=st.sampled_from(["stop", "length", "abort"]))
+@example(text="```python\n" * 300, finish_reason="stop")
+@example(text="<triton>" * 300, finish_reason="stop")
+@example(text="import torch\n(" * 300, finish_reason="stop")
+@example(text="(" * 5000 + CODE, finish_reason="stop")
+@example(text=fence("x = " + "-" * 20_000 + "1\n" + WRAPPER), finish_reason="stop")
+def test_any_text_gives_code_or_a_reason(text: str, finish_reason: str) -> None:
+    found = answer(text, finish_reason)
+    if isinstance(found, Candidate):
+        assert found.code.strip()
+        assert found.rule.split("+")[0] in {"triton_tag", "fence", "bare"}
+        found.code.encode("utf-8")
+    else:
+        assert found.reason
+        assert found.status == "no_code" or finish_reason == "length"
+
+
+@settings(max_examples=100, deadline=None)
+@given(prose=st.lists(st.sampled_from([PROSE, "Note:\n", "- a\n- b\n", "Let's go.\n", "1. x = y\n", "\n"]), max_size=6))
+def test_prose_around_a_block_changes_nothing(prose: list[str]) -> None:
+    half = len(prose) // 2
+    found = answer("".join(prose[:half]) + "\n" + fence(CODE) + "".join(prose[half:]))
+    assert found == answer(fence(CODE))
+
+
+@settings(max_examples=100, deadline=None)
+@given(cut=st.integers(min_value=1, max_value=len(CODE) - 1))
+def test_a_cut_anywhere_in_an_open_block_is_truncated(cut: int) -> None:
+    found = answer(f"```python\n{CODE[:cut]}", "length")
+    assert isinstance(found, NoCandidate)
+    assert found.status == "truncated"
+
+
+def test_long_degenerate_answers_are_quick() -> None:
+    texts = [
+        "import torch\n" * 8000,
+        "```python\nimport torch\n" * 4000,
+        (fence(OLD) + "and ") * 400,
+        ("def f(x):\n  return (\n" * 4000),
+        "<triton>\n" * 8000,
+    ]
+    began = time.process_time()
+    for text in texts:
+        answer(text)
+    assert time.process_time() - began < 30

@@ -1,0 +1,158 @@
+"""Compaction: each episode once, at any moment, and the parts stay until they may go."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from kb_ray.compact import compact, main
+from kb_ray.errors import ConfigError
+from kb_ray.records import StopReason
+from kb_ray.traces.layout import list_parts, part_key, read_manifest
+from kb_ray.traces.resume import finished
+from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
+from kb_ray.traces.store import LocalStore
+from kb_ray.traces.views import episodes
+from tests.unit.traces.examples import make_episode
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path / "out"))
+
+
+def put_part(store: LocalStore, *samples: int, attempt: int = 1) -> None:
+    data = table_bytes([make_episode(sample=sample, attempt=attempt) for sample in samples])
+    store.put_if_absent(part_key(data), data)
+
+
+def held(store: LocalStore) -> list[tuple[int, int]]:
+    return sorted((e.sample, e.attempt) for e in episodes(store))
+
+
+def final_rows(store: LocalStore) -> list[tuple[int, int]]:
+    """What someone finds who only globs the folder."""
+    tables = [pq.read_table(path) for path in sorted((Path(store.uri) / "final").glob("*.parquet"))]
+    return sorted((row["sample"], row["attempt"]) for table in tables for row in table.to_pylist())
+
+
+def test_files_have_the_asked_size_and_hold_every_episode(store: LocalStore) -> None:
+    for i in range(5):
+        put_part(store, 2 * i, 2 * i + 1)
+    before = held(store)
+    manifest = compact(store, rows_per_file=4)
+    assert [file.rows for file in manifest.files] == [4, 4, 2]
+    assert [file.key.split("-")[1:4] for file in manifest.files] == [[f"0000{i}", "of", "00003"] for i in range(3)]
+    for file in manifest.files:
+        assert hashlib.sha256(store.get(file.key) or b"").hexdigest() == file.sha256
+    assert final_rows(store) == held(store) == before
+
+
+def test_only_the_highest_attempt_is_kept(store: LocalStore) -> None:
+    put_part(store, 0, 1)
+    put_part(store, 0, attempt=2)
+    put_part(store, 1)
+    compact(store)
+    assert final_rows(store) == [(0, 2), (1, 1)]
+
+
+def test_parts_stay_until_told_and_go_when_told(store: LocalStore) -> None:
+    put_part(store, 0)
+    compact(store)
+    assert len(list_parts(store)) == 1
+    compact(store, delete_parts=True)
+    assert list_parts(store) == []
+    assert held(store) == [(0, 1)]
+
+
+def test_episodes_written_after_a_compaction_count_and_join_the_next(store: LocalStore) -> None:
+    put_part(store, 0, 1)
+    compact(store, delete_parts=True)
+    put_part(store, 2)
+    put_part(store, 1, attempt=2)
+    assert held(store) == [(0, 1), (1, 2), (2, 1)]
+    assert finished(store)["builtin/1/add_relu", 1].attempt == 2
+    compact(store, rows_per_file=1)
+    assert final_rows(store) == held(store) == [(0, 1), (1, 2), (2, 1)]
+
+
+def test_compacting_again_changes_nothing(store: LocalStore) -> None:
+    put_part(store, 0)
+    first = compact(store)
+    assert compact(store) == first
+
+
+def test_a_compaction_killed_before_its_manifest_is_as_if_it_never_was(store: LocalStore) -> None:
+    put_part(store, 0, 1)
+    stray = encode(table_of([make_episode(sample=0)]))
+    store.put_if_absent("final/train-00000-of-00002-0123456789abcdef.parquet", stray)
+    assert held(store) == [(0, 1), (1, 1)]
+    compact(store)
+    assert final_rows(store) == [(0, 1), (1, 1)]
+
+
+def test_a_deleted_part_that_a_late_retry_writes_again_is_not_counted_twice(store: LocalStore) -> None:
+    put_part(store, 0)
+    key = list_parts(store)[0]
+    data = store.get(key) or b""
+    compact(store, delete_parts=True)
+    store.put_if_absent(key, data)
+    assert held(store) == [(0, 1)]
+    compact(store)
+    assert final_rows(store) == [(0, 1)]
+
+
+def test_parts_of_an_older_schema_are_brought_up_to_date(store: LocalStore) -> None:
+    put_part(store, 0)
+    store.put_if_absent("parts/part-old.parquet", encode(table_of([make_episode(sample=1)]).drop_columns(["error"])))
+    compact(store)
+    for path in (Path(store.uri) / "final").iterdir():
+        assert pq.read_schema(path).equals(SCHEMA)
+    assert held(store) == [(0, 1), (1, 1)]
+
+
+def test_an_empty_store_is_the_users_error_and_stays_empty(store: LocalStore) -> None:
+    with pytest.raises(ConfigError, match="no episodes here"):
+        compact(store)
+    assert not Path(store.uri).exists()
+
+
+def test_the_command_tells_what_it_made(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    put_part(store, 0)
+    put_part(store, 1)
+    assert main([store.uri, "--rows-per-file", "1", "--delete-parts"]) == 0
+    out = capsys.readouterr().out
+    assert "2 episodes in 2 files" in out
+    assert f"{store.uri}/final/*.parquet" in out
+    assert list_parts(store) == []
+    manifest = read_manifest(store)
+    assert manifest is not None
+    assert manifest.rows == 2
+
+
+@pytest.mark.parametrize("argv", [[], ["x", "--rows-per-file", "0"], ["x", "--nope"], ["/nowhere/at/all"], ["gs://b"]])
+def test_unusable_input_is_one_line_and_exit_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_a_damaged_manifest_is_reported_not_ignored(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    put_part(store, 0)
+    store.replace("_manifest.json", b"{")
+    assert main([store.uri]) == 1
+    assert "_manifest.json is damaged" in capsys.readouterr().err
+
+
+def test_an_episode_redone_after_an_outage_of_ours_replaces_the_failed_one(store: LocalStore) -> None:
+    failed = table_bytes([make_episode(stop=StopReason.INFRA_ERROR)])
+    store.put_if_absent(part_key(failed), failed)
+    compact(store, delete_parts=True)
+    put_part(store, 0, attempt=2)
+    compact(store, delete_parts=True)
+    assert [e.stop_reason for e in episodes(store)] == [StopReason.SUCCESS_FAST]
