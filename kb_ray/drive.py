@@ -209,7 +209,10 @@ class Drive:
                 event = answer
             else:
                 event = await self._evaluate(work, state, action)
+            turns = len(state.turns)
             state, action = step(state, event)
+            if len(state.turns) > turns:
+                self._tally.turned(state.turns[-1])
         episode = to_episode(
             state,
             action,
@@ -282,7 +285,6 @@ class Drive:
             return InfraFailed(message=str(error))
         finally:
             self._tally.waiting_on_bench -= 1
-        self._tally.judged(verdict)
         return Judged(verdict=verdict, bench_s=time.monotonic() - handed)
 
     def _id(self, work: Work) -> str:

@@ -12,9 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 from kb_ray import cluster, observe
 from kb_ray.config import RunConfig
@@ -22,11 +20,14 @@ from kb_ray.config_sources import parse_command
 from kb_ray.drive import Drive, Ending
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.preflight import Ready, preflight
+from kb_ray.stopping import exit_after, stop_on_signals, unless
 from kb_ray.tally import Tally
 from kb_ray.traces.run import open_run
 from kb_ray.traces.sink import TraceSink
 
 _FLUSH_ON_SIGNAL_S = 10.0
+_LET_GO_S = 15.0
+"""A signal to the process group also ends a local cluster, and Ray's client would then wait a minute for it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,61 +88,25 @@ async def _run(ready: Ready) -> int:
         sink=sink,
         tally=tally,
     )
-    ending = Ending("failing", "the run broke off", exit_code=1)
-    stopped = asyncio.Event()
-    with _signals(drive, stopped):
+    ending: Ending | None = None
+    with stop_on_signals(drive.stop) as stopped:
         try:
-            if await _unless(stopped, pool.start):
+            if await unless(stopped, pool.start()):
                 async with observe.progress(tally):
                     ending = await drive.run(ready.work, ready.again)
             else:
                 ending = await drive.run([])
         finally:
-            flush_s = _FLUSH_ON_SIGNAL_S if ending.kind == "signal" else None
+            signalled = ending is not None and ending.kind == "signal"
             try:
-                await asyncio.to_thread(sink.close, flush_s)
+                await asyncio.to_thread(sink.close, _FLUSH_ON_SIGNAL_S if signalled else None)
+                if ending is not None:
+                    print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
             finally:
-                await pool.close()
-    print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
+                with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
+                    await pool.close()
+                    cluster.disconnect()
     return ending.exit_code
-
-
-async def _unless(stopped: asyncio.Event, begin: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Awaits `begin()`; False where a signal came first, which ends it."""
-    starting = asyncio.create_task(begin())
-    signalled = asyncio.create_task(stopped.wait())
-    await asyncio.wait({starting, signalled}, return_when=asyncio.FIRST_COMPLETED)
-    signalled.cancel()
-    if starting.done():
-        await starting
-        return True
-    starting.cancel()
-    await asyncio.gather(starting, return_exceptions=True)
-    return False
-
-
-@contextmanager
-def _signals(drive: Drive, stopped: asyncio.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the run; a second Ctrl-C ends the process at once.
-
-    Installed after Ray, which puts a SIGTERM handler of its own in place when it is joined.
-    """
-    loop = asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        drive.stop(Ending("signal", f"{number.name} received", exit_code=128 + number))
-        stopped.set()
-        if number == signal.SIGINT:
-            loop.remove_signal_handler(signal.SIGINT)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, stop, number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _note(line: str) -> None:

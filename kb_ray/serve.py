@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
+import os
 import signal
 import sys
 import time
@@ -123,6 +125,9 @@ def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | N
 
     # Ray's own handler would end the process before Serve has let go of its replicas.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     print("starting (a minute or more) ...", flush=True)
     try:
         url = deploy(config, host=host, port=port)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from kb_ray.records import REDONE_ON_RESUME, Completion, Episode, Verdict
+from kb_ray.records import REDONE_ON_RESUME, Completion, Episode, Turn
 
 _WINDOW_S = 60.0
 
@@ -39,10 +39,11 @@ class Tally:
     """Second attempts that were added to the plan."""
     stop_reasons: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
+    """Verdicts of turns, those of episodes still under way included."""
     success_turns: Counter[int] = field(default_factory=Counter)
     """1-based turn of the first correct kernel -> episodes."""
     verdicts: int = 0
-    """Answers of the verifier: turns without code are in `statuses` only."""
+    """Those that the verifier gave: turns without code are in `statuses` only."""
     tokens: int = 0
     """Tokens generated."""
     gpu_s: float = 0.0
@@ -56,8 +57,12 @@ class Tally:
         """The model answered."""
         self.tokens += completion.usage.completion_tokens
 
-    def judged(self, verdict: Verdict) -> None:
-        """The verifier answered."""
+    def turned(self, turn: Turn) -> None:
+        """A turn has its verdict. Waiting for a GPU costs no GPU time."""
+        verdict = turn.verdict
+        self.statuses[verdict.status.value] += 1
+        if turn.triton_code is None:
+            return
         self.verdicts += 1
         if verdict.env.device == "cuda":
             self.gpu_s += verdict.seconds.get("total", 0.0) - verdict.seconds.get("queue", 0.0)
@@ -66,7 +71,6 @@ class Tally:
         """An episode is over and handed to the store."""
         self.finished += 1
         self.stop_reasons[episode.stop_reason.value] += 1
-        self.statuses.update(turn.verdict.status.value for turn in episode.turns)
         first = next((turn.index for turn in episode.turns if turn.verdict.correct), None)
         if first is not None:
             self.success_turns[first + 1] += 1

@@ -65,15 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input-shapes", metavar="JSON", help='{"x": {"shape": [8], "dtype": "float32"}}')
     parser.add_argument("--jsonl", metavar="FILE", help="many rows; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print the whole verdict as JSON")
-    parser.add_argument(
-        "--n-correctness", type=int, default=5, help="input sets to pass, 1 to 100 (%(default)s)"
-    )
-    parser.add_argument(
-        "--n-trials", type=int, default=50, help="timed calls of each side, 3 to 10000 (%(default)s)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, help="seconds for each phase, up to 3600 (%(default)s)"
-    )
+    parser.add_argument("--n-correctness", type=int, default=5, help="input sets to pass, 1 to 100 (%(default)s)")
+    parser.add_argument("--n-trials", type=int, default=50, help="timed calls of each side, 3 to 10000 (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for each phase, up to 3600 (%(default)s)")
     parser.add_argument(
         "--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU where there is one"
     )

@@ -74,9 +74,7 @@ def benchmark_triton_kernel(
     to the reference's own `get_inputs()`. Raises TaskError for a reference that cannot be used, ConfigError
     for numbers or shapes that cannot.
     """
-    return bench_request(
-        kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name
-    )
+    return bench_request(kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name)
 
 
 @Benchmark
@@ -139,9 +137,7 @@ def bench_request(
             device=device or local_device(),
         )
         task = reference_task(reference_code, kernel_name or "kernel", input_shapes)
-        return BenchRequest(
-            request_id=uuid.uuid4().hex, task=task, kernel_code=kernel_code, settings=settings
-        )
+        return BenchRequest(request_id=uuid.uuid4().hex, task=task, kernel_code=kernel_code, settings=settings)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -82,9 +82,7 @@ def place(
     )
 
 
-def _gpu_count(
-    nodes: Sequence[Mapping[str, Any]], total: Mapping[str, float], free: Mapping[str, float]
-) -> int:
+def _gpu_count(nodes: Sequence[Mapping[str, Any]], total: Mapping[str, float], free: Mapping[str, float]) -> int:
     if nodes:
         return int(sum(node.get("Resources", {}).get("GPU", 0) for node in nodes))
     return int(free.get("GPU", 0)) or int(total.get("GPU", 0))

@@ -90,9 +90,7 @@ class BenchPool:
 
         Raises ConfigError where the cluster has no GPU for them, InfraError where none gets ready.
         """
-        placement = place(
-            self._device, self._wanted, ray.nodes(), ray.cluster_resources(), ray.available_resources()
-        )
+        placement = place(self._device, self._wanted, ray.nodes(), ray.cluster_resources(), ray.available_resources())
         self._need = placement.need
         self._last_ready = time.monotonic()
         for number in range(placement.workers):

@@ -23,9 +23,7 @@ from dataclasses import dataclass
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _CLONE_NEWUSER = 0x10000000
 _AF_INET, _AF_INET6, _AF_PACKET, _AF_VSOCK = 2, 10, 17, 40
-_CLONE_NEW_ANY = (
-    0x7E020080 & ~0x00000080
-)  # every namespace flag but CLONE_NEWTIME, which clone() cannot carry
+_CLONE_NEW_ANY = 0x7E020080 & ~0x00000080  # every namespace flag but CLONE_NEWTIME, which clone() cannot carry
 _DENIED = (
     "setsid", "setpgid", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_open",
     "io_uring_setup", "io_uring_enter", "io_uring_register", "unshare", "setns", "mount", "umount2", "chroot",
@@ -165,9 +163,7 @@ def filter_syscalls(cuda: bool) -> None:
     allowed.load()
 
 
-def enter(
-    scratch: str, limits: Limits, readable: Sequence[str], uid: int | None, cuda: bool, parent: int
-) -> str:
+def enter(scratch: str, limits: Limits, readable: Sequence[str], uid: int | None, cuda: bool, parent: int) -> str:
     """Confine this process, a child of `parent`, for good.
 
     Returns the level reached, e.g. `rlimits+caps+landlock7+seccomp`.

@@ -120,10 +120,11 @@ def _telling(nodes: Nodes) -> Iterator[ast.AST]:
     alone = {id(node.value) for node in nodes.get(ast.Expr, ()) if isinstance(node, ast.Expr)}
     # Of `a.b.c` only the whole counts: it is below `a.b`, and may be allowed where `a.b` is not.
     parts = {id(node.value) for node in nodes.get(ast.Attribute, ()) if isinstance(node, ast.Attribute)}
-    for kind in (ast.Import, ast.ImportFrom, ast.Subscript, ast.Call):
-        yield from nodes.get(kind, ())
+    whole: tuple[type[ast.AST], ...] = (ast.Import, ast.ImportFrom, ast.Subscript, ast.Call)
+    chained: tuple[type[ast.AST], ...] = (ast.Name, ast.Attribute)
+    yield from (node for kind in whole for node in nodes.get(kind, ()))
     yield from (node for node in nodes.get(ast.Constant, ()) if id(node) not in alone)
-    for kind in (ast.Name, ast.Attribute):
+    for kind in chained:
         yield from (node for node in nodes.get(kind, ()) if id(node) not in parts or _is_inner(node))
 
 

@@ -24,9 +24,7 @@ _STOP_S = 5.0
 class Worker:
     """Worker `number` of a run. Creating it asks Ray for the actor; `ready` tells when it is there."""
 
-    def __init__(
-        self, number: int, run_id: str, device: Device, concurrency: int, placement: Placement
-    ) -> None:
+    def __init__(self, number: int, run_id: str, device: Device, concurrency: int, placement: Placement) -> None:
         self.number = number
         self.name = f"kb-bench-{run_id}-{number}"
         self.failures = 0

@@ -47,7 +47,7 @@ class Signature:
         """Whether a call with `count` positional arguments and these keywords would be accepted."""
         if count > len(self.positional) and not self.any_positional:
             return False
-        by_position = set(self.positional[:count])
-        if by_position & set(keywords) or (not self.any_keyword and not set(keywords) <= self.named):
+        by_position, by_name = set(self.positional[:count]), self.named & set(keywords)
+        if by_position & by_name or not (self.any_keyword or by_name == set(keywords)):
             return False
-        return self.required <= by_position | set(keywords)
+        return self.required <= by_position | by_name

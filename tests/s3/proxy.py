@@ -37,6 +37,8 @@ class AnswerEatingProxy:
             threading.Thread(target=self._forward, args=(client, server, asked), daemon=True).start()
             while answer := server.recv(65536):
                 if asked.startswith(b"PUT") and b" 100 " not in answer[:20] and self._takes_one():
+                    # Closing alone would wait for the thread that reads from it.
+                    client.shutdown(socket.SHUT_RDWR)
                     return
                 client.sendall(answer)
 

@@ -16,7 +16,7 @@ from kb_ray import drive as driver
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.drive import Ending
 from kb_ray.errors import InfraError, StoreError
-from kb_ray.records import Episode, Stage, Status, StopReason, Verdict
+from kb_ray.records import Completion, Environment, Episode, Stage, Status, StopReason, Turn, Verdict
 from kb_ray.tally import Tally
 from tests.unit.drive_stand_ins import BAD, GOOD, Bench, StandInPool, WatchedModel, assert_exactly_once, script
 
@@ -66,9 +66,13 @@ async def test_a_budget_stops_cleanly_and_the_run_can_go_on(
 
 async def test_gpu_hours_count_the_work_and_not_the_queue(tmp_path: Path) -> None:
     tally = Tally(total=1, earlier=0, started=0.0)
-    found = Verdict.of(Status.OK, Stage.FULL, seconds={"queue": 100.0, "total": 103.0}).model_dump()
-    tally.judged(Verdict.model_validate(found | {"env": {"device": "cuda"}}))
-    tally.judged(Verdict.model_validate(found | {"env": {"device": "cpu"}}))
+    for device in ("cuda", "cpu"):
+        found = Verdict.of(
+            Status.OK, Stage.FULL, seconds={"queue": 100.0, "total": 103.0}, env=Environment(device=device)
+        )
+        completion = Completion(text="", finish_reason="stop", model="m")
+        turn = Turn(index=0, prompt_hash="", completion=completion, triton_code="x", feedback_given=None, verdict=found)
+        tally.turned(turn)
     assert tally.gpu_s == 3.0
 
 

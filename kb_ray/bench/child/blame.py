@@ -41,7 +41,9 @@ def blame_exception(info: dict[str, Any], phase: str, source: str, cuda: bool) -
     stage = _stage(status, phase)
     line = info.get("line") if isinstance(info.get("line"), int) else None
     name = str(info.get("cause") if "InterpreterError" in kinds and info.get("cause") else info.get("type"))
-    first = next((part for part in message.splitlines() if part.strip()), "")
+    said = [part.strip() for part in message.splitlines() if part.strip()] or [""]
+    # Triton's compiler says where first and what last; everyone else begins with what.
+    first = said[-1] if "CompilationError" in kinds else said[0]
     key_line = f"{name}: {first}".strip().rstrip(":")
     if status is Status.INFRA_ERROR:
         key_line = f"needs a GPU: {key_line}"
@@ -51,11 +53,7 @@ def blame_exception(info: dict[str, Any], phase: str, source: str, cuda: bool) -
 def _status(kinds: set[str], cause: str, message: str, phase: str, cuda: bool) -> Status:
     if not cuda and any(words in message for words in _NEEDS_GPU):
         return Status.INFRA_ERROR
-    if (
-        kinds & {"MemoryError", "OutOfMemoryError"}
-        or cause == "MemoryError"
-        or any(w in message for w in _OOM)
-    ):
+    if kinds & {"MemoryError", "OutOfMemoryError"} or cause == "MemoryError" or any(w in message for w in _OOM):
         return Status.OOM
     if any(words in message for words in _ILLEGAL):
         return Status.ILLEGAL_ACCESS
@@ -105,9 +103,7 @@ def blame_death(
         how = f"was killed by {signal.Signals(signal_number).name}"
     else:
         how = f"exited with code {exit_code}" if exit_code is not None else "closed its channel"
-    where = {"load": "while the code was imported", "build": "while it was constructed"}.get(
-        phase, "while it ran"
-    )
+    where = {"load": "while the code was imported", "build": "while it was constructed"}.get(phase, "while it ran")
     status = Status.CRASH
     return status, _stage(status, phase), detail(status, f"the process {how} {where}", detail=tail)
 

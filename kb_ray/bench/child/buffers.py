@@ -45,7 +45,7 @@ def nbytes(ref: TensorRef) -> int:
     count = 1
     for size in ref.shape:
         count *= size
-    return count * DTYPES[ref.dtype].itemsize
+    return int(count * DTYPES[ref.dtype].itemsize)
 
 
 @dataclass

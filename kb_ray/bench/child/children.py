@@ -7,6 +7,7 @@ shared memory. What a child answers is data here, decoded strictly and never bel
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ import torch
 from kb_ray.bench.child import wire
 from kb_ray.bench.child.buffers import HostBlock
 from kb_ray.bench.child.frames import MAX_FDS, Channel, FrameError, FrameTimeout, Kind, wait_readable
+from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
 from kb_ray.bench.child.tree import dtype_name
 from kb_ray.bench.child.values import TensorRef
@@ -98,12 +100,10 @@ class Child:
         ready = self._answer(timeout_s)
         self.level = str(ready.get("level"))
 
-    def ask(
-        self, kind: Kind, request: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()
-    ) -> dict[str, Any]:
+    def ask(self, kind: Kind, request: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
         """Send a command and wait for its answer; Raised, Died or TimedOut."""
         try:
-            self.channel.send(kind, wire.encode(request), fds)
+            self.channel.send(kind, pack(**request), fds)
             return self._answer(timeout_s)
         except FrameError:
             self.broken = True
@@ -115,9 +115,7 @@ class Child:
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while True:
-            ready = wait_readable(
-                [self.channel.fileno(), self.pidfd, self._log_fd], deadline - time.monotonic()
-            )
+            ready = wait_readable([self.channel.fileno(), self.pidfd, self._log_fd], deadline - time.monotonic())
             if self._log_fd in ready:
                 self._drain()
             if self.channel.fileno() in ready:
@@ -132,13 +130,11 @@ class Child:
             frame = self.channel.recv(timeout_s=max(0.1, deadline - time.monotonic()))
             for fd in frame.fds:  # a child has none to give
                 os.close(fd)
-            answer = wire.decode(frame.payload)
+            answer = unpack(frame.payload)
         except FrameTimeout:
             raise TimedOut from None
         except (FrameError, wire.WireError):
             raise self._died() from None
-        if not isinstance(answer, dict):
-            raise self._died()
         if frame.kind == Kind.RAISED:
             raise Raised(answer)
         return answer
@@ -240,7 +236,5 @@ class Child:
 
 
 def signal_quietly(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -8,13 +8,13 @@ do not count. Runs in the trusted process on values that were sent as bytes; doe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from kb_ray.bench.child.mismatch import count_wrong, describe
-from kb_ray.bench.child.tolerance import BASE, tolerance
+from kb_ray.bench.child.tolerance import BASE, reduction_size, tolerance
 from kb_ray.bench.child.tree import flatten
 from kb_ray.bench.child.values import Bag, DeviceName, DTypeName, Opaque, TensorRef, Tree
 from kb_ray.categories import CATEGORY_BY_STATUS
@@ -28,12 +28,13 @@ class Comparison(Record):
     error: ErrorDetail | None = None
 
 
-def compare(expected: Any, got: Any, oracle: Any = None, reduction: int = 1) -> Comparison:
+def compare(expected: Any, got: Any, oracle: Any = None, inputs: Sequence[torch.Tensor] = ()) -> Comparison:
     """Compare values made of tensors, numbers, None, lists, tuples, dicts and attribute bags.
 
-    `oracle`: the reference's outputs in float64, in the structure of `expected`; it widens tolerances to
-    what the reference itself achieves, and is left out where it does not fit. `reduction`: terms summed per
-    output element, where known. The first difference in order of stage, then of output, is the one told.
+    `oracle`: the reference's outputs in float64, in the structure of `expected` or as a list in its order;
+    it widens tolerances to what the reference itself achieves, and is left out where it does not fit.
+    `inputs`: what the outputs were computed from, weights among them, for a guess at the terms summed per
+    element. The first difference in order of stage, then of output, is the one told.
     """
     want_tree, want = flatten(expected)
     got_tree, have = flatten(got)
@@ -46,7 +47,7 @@ def compare(expected: Any, got: Any, oracle: Any = None, reduction: int = 1) -> 
             for pair in tensors:
                 check(pair)
         for pair in tensors:
-            _check_elements(pair, reduction)
+            _check_elements(pair, inputs)
     except _Differs as difference:
         return Comparison(status=difference.status, error=difference.error)
     return Comparison(status=Status.OK)
@@ -134,8 +135,8 @@ def _check_dtype(pair: _Pair) -> None:
         raise _Differs(Status.WRONG_DTYPE, message, output=pair.path, expected=want, got=have)
 
 
-def _check_elements(pair: _Pair, reduction: int) -> None:
-    allowed = tolerance(pair.want, pair.exact, reduction)
+def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor]) -> None:
+    allowed = tolerance(pair.want, pair.exact, reduction_size(inputs, pair.want))
     if not count_wrong(pair.want, pair.have, allowed):
         return
     found = describe(pair.want, pair.have, allowed)

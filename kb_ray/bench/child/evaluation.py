@@ -112,9 +112,7 @@ class Evaluation:
         try:
             yield
         except Raised as error:
-            raise Failed(
-                *blame.blame_exception(error.info, phase, self.request.kernel_code, self.cuda)
-            ) from error
+            raise Failed(*blame.blame_exception(error.info, phase, self.request.kernel_code, self.cuda)) from error
         except Died as end:
             raise Failed(
                 *blame.blame_death(end.signal_number, end.exit_code, end.launching, end.log, phase, self.cuda)
@@ -178,9 +176,7 @@ class Evaluation:
                 hold.__enter__()
             try:
                 with self._blaming("timing"):
-                    measured = measure(
-                        child, CANDIDATE, self.references, loaded, cases, self.settings, self.machine
-                    )
+                    measured = measure(child, CANDIDATE, self.references, loaded, cases, self.settings, self.machine)
             finally:
                 hold.__exit__(None, None, None)
         self.flags |= measured.flags

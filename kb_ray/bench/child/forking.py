@@ -13,9 +13,9 @@ import threading
 from pathlib import Path
 
 from kb_ray.bench import sandbox
-from kb_ray.bench.child import wire
 from kb_ray.bench.child.children import Child, Died, Ending, TimedOut
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
+from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
 from kb_ray.errors import InfraError
 
@@ -34,17 +34,14 @@ class Zygote:
         self._lock = threading.Lock()
         self.alive = True
         frame = channel.recv(timeout_s=120)
-        ready = wire.decode(frame.payload)
-        assert isinstance(ready, dict)
-        self.pid = int(ready["pid"])
+        self.pid = int(unpack(frame.payload)["pid"])
         threading.Thread(target=self._read, name="zygote-reader", daemon=True).start()
 
     def _read(self) -> None:
         try:
             while True:
                 frame = self.channel.recv()
-                message = wire.decode(frame.payload)
-                assert isinstance(message, dict)
+                message = unpack(frame.payload)
                 if frame.kind == Kind.FORKED:
                     event, answer = self._forked[message["id"]]
                     answer += [message["pid"], frame.fds[0]]
@@ -81,7 +78,7 @@ class Zygote:
             "memory": None if self.cuda else CHILD_MEMORY_BYTES,
         }
         try:
-            self.channel.send(Kind.FORK, wire.encode(request), [theirs.fileno(), log_write, state_fd])
+            self.channel.send(Kind.FORK, pack(**request), [theirs.fileno(), log_write, state_fd])
         except FrameError as error:
             self.alive = False
             raise InfraError("the zygote is gone") from error
@@ -93,9 +90,7 @@ class Zygote:
         with self._lock:
             del self._forked[identity]
         self._record(answer[0])
-        child = Child(
-            self, identity, answer[0], answer[1], Channel(ours), log_read, State(state_fd), scratch, ending
-        )
+        child = Child(self, identity, answer[0], answer[1], Channel(ours), log_read, State(state_fd), scratch, ending)
         os.close(state_fd)
         try:
             child.wait_ready(START_TIMEOUT_S)

@@ -33,9 +33,7 @@ log = logging.getLogger("kb_ray.judge")
 class Judge:
     """Serves one host. `concurrency` evaluations run at once; timing is alone on the device."""
 
-    def __init__(
-        self, host: Channel, candidates: Zygote, references: Zygote, cuda: bool, concurrency: int
-    ) -> None:
+    def __init__(self, host: Channel, candidates: Zygote, references: Zygote, cuda: bool, concurrency: int) -> None:
         self.host, self.candidates, self.cuda = host, candidates, cuda
         self.references = References(references, cuda)
         self.slot, self.machine = Slot(), Machine(cuda)
@@ -81,9 +79,7 @@ class Judge:
             os._exit(code)
 
 
-def main(
-    host_fd: int, candidates_fd: int, references_fd: int, parent: int, config: dict[str, object]
-) -> None:
+def main(host_fd: int, candidates_fd: int, references_fd: int, parent: int, config: dict[str, object]) -> None:
     sandbox.die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="judge: %(levelname)s %(message)s")

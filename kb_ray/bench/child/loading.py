@@ -89,9 +89,7 @@ class Program:
         self.function = self.model
         bound = inspect.signature(entry).bind(*args, **kwargs)
         named = {k: v for k, v in bound.arguments.items() if k not in ("args", "kwargs")}
-        state = {
-            k: v for k, v in self.model.state_dict(keep_vars=True).items() if isinstance(v, torch.Tensor)
-        }
+        state = {k: v for k, v in self.model.state_dict(keep_vars=True).items() if isinstance(v, torch.Tensor)}
         return flatten({"args": shipped_args, "kwargs": shipped_kwargs, "named": named, "state": state})
 
     def _init_inputs(self) -> tuple[list[Any], dict[str, Any]]:

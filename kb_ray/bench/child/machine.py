@@ -84,9 +84,7 @@ class Machine:
         if cuda:
             properties = torch.cuda.get_device_properties(0)
             self._nvml = Nvml(str(properties.uuid))
-            self._fixed = self._fixed.model_copy(
-                update={"gpu": properties.name, "driver": self._nvml.driver()}
-            )
+            self._fixed = self._fixed.model_copy(update={"gpu": properties.name, "driver": self._nvml.driver()})
 
     def describe(self) -> Environment:
         return self._fixed

@@ -2,7 +2,8 @@
 
 Answers hold value trees, byte counts and times, never a judgement; tensors go by shared buffers that the
 judge owns. Nothing here is trusted: the loaded code shares this process and may change any of it. What
-protects the verdict is that expected values, seeds of inputs and comparison are elsewhere.
+protects the verdict is that expected values, seeds of inputs and comparison are elsewhere. All imports are
+at the top: a confined process cannot read kb_ray's files any more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import torch
 
 from kb_ray.bench.child import provenance, wire
 from kb_ray.bench.child.buffers import attach_host
+from kb_ray.bench.child.cuda_ipc import attach_cuda
 from kb_ray.bench.child.frames import Channel, Frame, FrameError, Kind
 from kb_ray.bench.child.loading import Program
+from kb_ray.bench.child.message import pack, unpack
+from kb_ray.bench.child.timing import timed_calls
 from kb_ray.bench.child.tree import flatten, unflatten
 from kb_ray.bench.child.values import TensorRef
 
@@ -65,13 +69,9 @@ class Server:
             Kind.FREE: self.free,
         }
 
-    def attach(
-        self, refs: list[TensorRef], handle: bytes, fds: tuple[int, ...]
-    ) -> tuple[list[Any], list[Any]]:
-        if not self.cuda:
+    def attach(self, refs: list[TensorRef], handle: bytes, fds: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+        if not self.cuda or not refs:
             return attach_host(refs, fds)
-        from kb_ray.bench.child.cuda_ipc import attach_cuda
-
         return attach_cuda(refs, handle)
 
     def sync(self) -> None:
@@ -128,7 +128,7 @@ class Server:
         self.sync()
         seconds = time.perf_counter() - started
         slot = Slot()
-        slot.tree, slot.tensors = flatten(value)
+        slot.tree, slot.tensors = flatten(value, canonical=True)
         self.slots[request["outputs"]] = slot
         copied = self._copy_out(slot.tensors, request["refs"], request["handle"], fds)
         return {
@@ -165,15 +165,13 @@ class Server:
     def oracle(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         value = self.programs[request["program"]].run_double(self.slots[request["inputs"]].value())
         slot = Slot()
-        slot.tree, slot.tensors = flatten(value)
+        slot.tree, slot.tensors = flatten(value, canonical=True)
         self.slots[request["outputs"]] = slot
         self.sync()
         return {"tree": slot.tree}
 
     def time(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Event times of `trials` calls over rotating inputs, the L2 cache flushed before each."""
-        from kb_ray.bench.child.timing import timed_calls
-
         if self.flush is None:
             self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         program = self.programs[request["program"]]
@@ -182,7 +180,7 @@ class Server:
         times, outputs = timed_calls(program.run, inputs, request["warmup"], request["trials"], self.flush)
         for name, value in zip(request["outputs"], outputs, strict=True):
             slot = Slot()
-            slot.tree, slot.tensors = flatten(value)
+            slot.tree, slot.tensors = flatten(value, canonical=True)
             self.slots[name] = slot
         return {"times_ms": times, "launches": provenance.WATCH.launches.total() - before}
 
@@ -201,7 +199,7 @@ def serve(channel: Channel, level: str, cuda: bool, state: provenance.State, scr
     if cuda:
         torch.cuda.set_device(0)
         torch.cuda.synchronize()
-    channel.send(Kind.READY, wire.encode({"level": level}))
+    channel.send(Kind.READY, pack(level=level))
     while True:
         try:
             frame = channel.recv()
@@ -212,12 +210,10 @@ def serve(channel: Channel, level: str, cuda: bool, state: provenance.State, scr
 
 def _answer(server: Server, frame: Frame) -> tuple[int, bytes]:
     try:
-        request = wire.decode(frame.payload)
-        assert isinstance(request, dict)
-        return Kind.DONE, wire.encode(server.commands[frame.kind](request, frame.fds))
+        return Kind.DONE, pack(**server.commands[frame.kind](unpack(frame.payload), frame.fds))
     # SystemExit and KeyboardInterrupt included: a candidate that raises them has failed, not finished.
     except BaseException as error:
-        return Kind.RAISED, wire.encode(describe(error))
+        return Kind.RAISED, pack(**describe(error))
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -225,9 +221,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == provenance.WATCH.file]
     cause = error.__cause__
     if own and cause is not None and type(error).__name__ == "InterpreterError":
-        own = [
-            f for f in traceback.extract_tb(cause.__traceback__) if f.filename == provenance.WATCH.file
-        ] or own
+        own = [f for f in traceback.extract_tb(cause.__traceback__) if f.filename == provenance.WATCH.file] or own
     line = own[-1].lineno if own else getattr(error, "lineno", None)
     return {
         "type": type(error).__name__,

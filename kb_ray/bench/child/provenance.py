@@ -78,7 +78,7 @@ _MOVES = (
 )  # fmt: skip
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[misc]
     """Counts torch operators that compute, outside of kernel launches, while it is active."""
 
 

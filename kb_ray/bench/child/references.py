@@ -44,7 +44,9 @@ class Case:
     outputs: list[torch.Tensor]
     inputs_after: list[torch.Tensor] | None
     """The inputs as the reference left them, where it changes them."""
-    oracle: list[torch.Tensor] | None
+    weights: list[torch.Tensor]
+    """What candidates are constructed with: how much is summed per output shows in its shapes."""
+    oracle: list[torch.Tensor] | None = None
     """The outputs in float64, where the reference runs in float64."""
 
     def expected(self) -> Any:
@@ -163,16 +165,14 @@ class References:
         if opaque_types(outputs_tree):
             raise ReferenceFailed(f"the reference returns {', '.join(opaque_types(outputs_tree))}")
         outputs = self._fetch("outputs", outputs_tree, timeout_s)
-        case = Case(variant, tree, inputs, outputs_tree, outputs, after if mutated else None, None)
+        case = Case(variant, tree, inputs, outputs_tree, outputs, after if mutated else None, loaded.given)
         case.oracle = self._oracle(loaded, case, timeout_s)
         if first:
             self._check_determinism(loaded, case, timeout_s)
         child.free(["drawn", "inputs", "outputs", "again", "oracle"], timeout_s)
         return case
 
-    def _draw(
-        self, loaded: Loaded, variant: Variant, timeout_s: float
-    ) -> tuple[wire.Tree, list[torch.Tensor]]:
+    def _draw(self, loaded: Loaded, variant: Variant, timeout_s: float) -> tuple[wire.Tree, list[torch.Tensor]]:
         """What the variant starts from: a new draw of the task's inputs, or the first one."""
         assert self._child is not None
         first = loaded.cases.get(0)
@@ -238,9 +238,7 @@ class References:
         if not all(_close(a, b) for a, b in zip(case.outputs, again, strict=True)):
             loaded.flags.add("reference_not_deterministic")
 
-    def time(
-        self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings
-    ) -> list[float]:
+    def time(self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings) -> list[float]:
         """Event times (ms) of the reference over the inputs of `cases`, which stay there for more blocks."""
         with self._lock:
             self._ensure(loaded, settings.timeout_s)
@@ -332,10 +330,10 @@ def _finite(case: Case) -> bool:
 def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one dtype and shape hold the same bits (NaN equals itself here)."""
     first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return torch.equal(first, second)
+    return bool(torch.equal(first, second))
 
 
 def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not a.is_floating_point():
-        return torch.equal(a, b)
-    return torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2, equal_nan=True)
+        return bool(torch.equal(a, b))
+    return bool(torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2, equal_nan=True))

@@ -80,16 +80,19 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
-def flatten(value: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Tree, list[torch.Tensor]]:
+def flatten(value: object, limits: Limits = DEFAULT_LIMITS, canonical: bool = False) -> tuple[Tree, list[torch.Tensor]]:
     """`value` as a tree, and its tensors (plain, detached, sharing memory) in the order of their index.
 
-    One tensor object in several places gets one index. Named tuples become tuples; dict subclasses become
-    dicts, or a Bag where they give attributes; dataclasses and namespaces become Bags; numpy scalars and
-    subclasses of Python's own scalars become the latter. Anything else, also a tensor without plain memory
-    (sparse, nested, meta, quantised, computed by its own class), is Opaque. WireError: nested too deep or
-    too large.
+    One tensor object in several places gets one index, so that aliased inputs stay aliased. Not so with
+    `canonical`, which is for outputs: there each place has an index of its own and dicts are in order of
+    their keys, so that outputs of one structure have their tensors in one order.
+
+    Named tuples become tuples; dict subclasses become dicts, or a Bag where they give attributes; dataclasses
+    and namespaces become Bags; numpy scalars and subclasses of Python's own scalars become the latter.
+    Anything else, also a tensor without plain memory (sparse, nested, meta, quantised, computed by its own
+    class), is Opaque. WireError: nested too deep or too large.
     """
-    flattening = _Flattening(limits)
+    flattening = _Flattening(limits, canonical)
     return flattening.node(value, 1), flattening.tensors
 
 
@@ -122,8 +125,8 @@ def tensor_refs(tree: Tree) -> tuple[TensorRef, ...]:
 
 
 class _Flattening:
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, canonical: bool) -> None:
+        self.limits, self.canonical = limits, canonical
         self.nodes = 0
         self.tensors: list[torch.Tensor] = []
         # The tensor itself is kept beside its place: an id is one object's only while that object lives.
@@ -149,7 +152,7 @@ class _Flattening:
         return Opaque(_type_name(cls))
 
     def tensor(self, value: torch.Tensor, cls: type) -> Tree:
-        if id(value) in self.seen:
+        if id(value) in self.seen and not self.canonical:
             return self.seen[id(value)][0]
         with torch._C.DisableTorchFunctionSubclass():
             plain, grad = _plain(value, cls), bool(_get_grad(value))
@@ -169,10 +172,10 @@ class _Flattening:
     def dict_(self, value: dict[Any, Any], depth: int) -> Tree:
         if any("__getattr__" in _type_dict(base) for base in _type_mro(type(value))):
             return self.bag(value, dict(dict.items(value)), depth)
-        items = {_key(key): self.node(item, depth + 1) for key, item in dict.items(value)}
+        items = {_key(key): item for key, item in dict.items(value)}
         if None in items or len(items) != dict.__len__(value):
             return Opaque(f"{_type_name(type(value))} whose keys are neither str nor int")
-        return items  # type: ignore[return-value]
+        return {key: self.node(item, depth + 1) for key, item in self.ordered(items)}
 
     def attributes(self, value: object, depth: int) -> Tree:
         return self.bag(value, dict(object.__getattribute__(value, "__dict__")), depth)
@@ -181,7 +184,11 @@ class _Flattening:
         name = _type_name(type(value))
         if any(type(field) is not str for field in fields):
             return Opaque(f"{name} whose fields are not named by str")
-        return Bag(name, {field: self.node(item, depth + 1) for field, item in fields.items()})
+        return Bag(name, {field: self.node(item, depth + 1) for field, item in self.ordered(fields)})
+
+    def ordered(self, items: dict[Any, Any]) -> list[tuple[Any, Any]]:
+        pairs = list(items.items())
+        return sorted(pairs, key=lambda pair: (type(pair[0]) is int, pair[0])) if self.canonical else pairs
 
 
 _CONVERT: dict[type, Callable[[_Flattening, Any, int], Tree]] = {

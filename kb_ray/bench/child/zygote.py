@@ -8,15 +8,18 @@ unseen) and, by waitpid, how each one ended. It kills nobody.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import sys
 import traceback
+from typing import Any
 
 from kb_ray.bench import sandbox
-from kb_ray.bench.child import program, provenance, wire
+from kb_ray.bench.child import program, provenance
 from kb_ray.bench.child.frames import Channel, FrameError, Kind, wait_readable
+from kb_ray.bench.child.message import pack, unpack
 
 
 class Zygote:
@@ -38,17 +41,15 @@ class Zygote:
                     frame = self.channel.recv()
                 except FrameError:
                     return
-                request = wire.decode(frame.payload)
-                self._fork(request, frame.fds)
+                self._fork(unpack(frame.payload), frame.fds)
 
     def _reap(self, pidfd: int) -> None:
         pid, identity = self.children.pop(pidfd)
         _, status = os.waitpid(pid, 0)
         os.close(pidfd)
-        self.channel.send(Kind.EXITED, wire.encode({"id": identity, "status": status}))
+        self.channel.send(Kind.EXITED, pack(id=identity, status=status))
 
-    def _fork(self, request: wire.Tree, fds: tuple[int, ...]) -> None:
-        assert isinstance(request, dict)
+    def _fork(self, request: dict[str, Any], fds: tuple[int, ...]) -> None:
         threads = len(os.listdir("/proc/self/task"))
         assert threads == 1, f"zygote has {threads} threads: a fork would be unsafe"
         parent = os.getpid()
@@ -59,9 +60,9 @@ class Zygote:
             os.close(fd)
         pidfd = os.pidfd_open(pid)
         self.children[pidfd] = (pid, request["id"])
-        self.channel.send(Kind.FORKED, wire.encode({"id": request["id"], "pid": pid}), [pidfd])
+        self.channel.send(Kind.FORKED, pack(id=request["id"], pid=pid), [pidfd])
 
-    def _child(self, request: dict[str, object], fds: tuple[int, ...], parent: int) -> None:
+    def _child(self, request: dict[str, Any], fds: tuple[int, ...], parent: int) -> None:
         """Never returns: whatever happens, the child must not go on as a second zygote."""
         try:
             sock_fd, log_fd, state_fd = fds
@@ -74,11 +75,9 @@ class Zygote:
             os.close(null)
             os.close(log_fd)
             scratch = str(request["scratch"])
-            uid, memory = request["uid"], request["memory"]
-            assert uid is None or isinstance(uid, int)
-            assert memory is None or isinstance(memory, int)
+            limits = sandbox.Limits(request["memory"])
             _private_environment(scratch)
-            level = sandbox.enter(scratch, sandbox.Limits(memory), self.readable, uid, self.cuda, parent)
+            level = sandbox.enter(scratch, limits, self.readable, request["uid"], self.cuda, parent)
             random.seed()
             program.serve(Channel.from_fd(sock_fd), level, self.cuda, provenance.State(state_fd), scratch)
         except BaseException:
@@ -104,9 +103,7 @@ def main(channel_fd: int, parent: int, cuda: bool) -> None:
     provenance.install(cuda)
     sandbox.preload()
     channel = Channel.from_fd(channel_fd)
-    channel.send(Kind.READY, wire.encode({"pid": os.getpid()}))
-    try:
+    channel.send(Kind.READY, pack(pid=os.getpid()))
+    with contextlib.suppress(FrameError):
         Zygote(channel, cuda).serve()
-    except BrokenPipeError:
-        pass
     sys.exit(0)

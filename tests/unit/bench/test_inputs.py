@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kb_ray.bench.child import inputs
@@ -30,6 +30,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 @given(st.integers(1, 100))
+@settings(deadline=None)
 def test_there_are_n_variants_of_distinct_names_and_the_first_is_as_drawn(n: int) -> None:
     made = variants(n)
     assert len({variant.name for variant in made}) == n
@@ -191,6 +192,7 @@ def test_fingerprints_tell_signed_zeros_and_nan_payloads_apart() -> None:
 
 
 @given(st.sets(st.integers(0, 8 * 400 - 1), min_size=1, max_size=6))
+@settings(deadline=None)
 def test_block_sums_change_with_any_few_flipped_bits(bits: set[int]) -> None:
     data = torch.arange(400, dtype=torch.int64).to(torch.uint8)
     before = inputs._block_sums(data).clone()

@@ -80,6 +80,16 @@ def test_one_tensor_in_two_places_is_one_buffer_and_one_object_again() -> None:
     assert first is not other
 
 
+def test_canonical_trees_of_one_structure_have_their_tensors_in_one_order_B09() -> None:
+    x, y = torch.ones(2), torch.ones(3)
+    one, first = flatten({"b": x, 2: x, "a": SimpleNamespace(q=y, p=x), 1: y}, canonical=True)
+    other, second = flatten({1: y * 1, "a": SimpleNamespace(p=x * 1, q=y), 2: x * 1, "b": x}, canonical=True)
+    assert one == other
+    assert [tuple(tensor.shape) for tensor in first] == [(2,), (3,), (2,), (3,), (2,)]
+    assert [t.shape for t in first] == [t.shape for t in second]
+    assert list(one) == ["a", "b", 1, 2]
+
+
 def test_flattened_tensors_share_memory_and_carry_no_graph() -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     tree, (tensor,) = flatten(weight)

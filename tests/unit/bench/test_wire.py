@@ -72,12 +72,13 @@ def shape_of(tree: object) -> object:
 
 
 @given(TREES)
+@settings(deadline=None)
 def test_decode_inverts_encode_with_types_order_and_float_bits(tree: object) -> None:
     assert shape_of(decode(encode(tree))) == shape_of(tree)
 
 
 @given(st.binary(max_size=200).map(lambda body: b"\x01" + body))
-@settings(max_examples=600)
+@settings(max_examples=600, deadline=None)
 def test_any_bytes_give_the_one_tree_they_encode_or_a_wire_error(data: bytes) -> None:
     try:
         tree = decode(data)
@@ -87,6 +88,7 @@ def test_any_bytes_give_the_one_tree_they_encode_or_a_wire_error(data: bytes) ->
 
 
 @given(TREES, st.data())
+@settings(deadline=None)
 def test_damaged_bytes_give_the_one_tree_they_encode_or_a_wire_error(tree: object, data: st.DataObject) -> None:
     damaged = bytearray(encode(tree))
     at = data.draw(st.integers(0, len(damaged) - 1))
@@ -99,6 +101,7 @@ def test_damaged_bytes_give_the_one_tree_they_encode_or_a_wire_error(tree: objec
 
 
 @given(TREES)
+@settings(deadline=None)
 def test_every_strict_prefix_and_every_extension_is_rejected(tree: object) -> None:
     data = encode(tree)
     for end in range(len(data)):

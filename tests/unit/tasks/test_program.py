@@ -8,7 +8,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kb_ray.errors import TaskError
@@ -162,6 +162,7 @@ PARAMETERS = st.sampled_from(POSITIONAL + KEYWORD)
 
 
 @given(PARAMETERS, st.integers(0, 4), st.sets(NAMES))
+@settings(max_examples=300)
 def test_a_call_fits_a_signature_exactly_when_python_would_accept_it(
     parameters: str, count: int, keywords: set[str]
 ) -> None:
