@@ -94,7 +94,7 @@ def _read_file(store: Store, key: str, columns: Sequence[str]) -> pa.Table:
     """The named columns of one file, older files without the newest. StoreError names an unreadable file."""
     with store.open(key) as source:
         try:
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, pre_buffer=True)
             check_version(file.schema_arrow)
             if not set(_COLUMNS) <= set(file.schema_arrow.names):
                 raise pa.ArrowInvalid(f"no columns {', '.join(_COLUMNS)}")

@@ -25,7 +25,8 @@ from botocore.exceptions import (
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.traces.store import Reader, StoreUnavailable, endpoint_from_environment
 
-_TAIL_BYTES = 64 * 1024
+# A part of a normal flush is smaller: it is read by one request.
+_TAIL_BYTES = 512 * 1024
 _CONNECTIONS = 32
 # Two requests of two tries each stay under the 10 s that a preflight check may take.
 _CHECK = Config(connect_timeout=2, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
@@ -158,7 +159,7 @@ class S3Store:
 
 
 class _RangeReader(io.RawIOBase):
-    """Random access to one object; what lies in its last 64 KiB costs no further request."""
+    """Random access to one object; its last half megabyte comes with the first request."""
 
     def __init__(self, store: S3Store, key: str) -> None:
         self._store, self._key, self._position = store, key, 0

@@ -61,8 +61,9 @@ def head() -> Iterator[Head]:
         wait_until_up(port, process, folder / "log")
         yield Head(f"127.0.0.1:{port}", home)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        # Ray's own processes stay in the group, so that nothing outlives this.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
 

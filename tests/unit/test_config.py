@@ -267,3 +267,14 @@ def test_env_example_lists_every_variable_that_is_described() -> None:
     text = (Path(__file__).parents[2] / ".env.example").read_text()
     for name in [*env_vars.DESCRIBED, env_vars.SETTING_PREFIX]:
         assert name in text
+
+
+@pytest.mark.parametrize("name", ["smoke", "generate"])
+def test_the_run_configs_of_jobs_are_valid(name: str) -> None:
+    assert parse("--config", str(Path(__file__).parents[2] / "jobs" / f"{name}.yaml")) != RunConfig()
+
+
+def test_the_runtime_env_leaves_time_to_flush_and_keeps_secrets_at_home() -> None:
+    runtime_env = yaml.safe_load((Path(__file__).parents[2] / "jobs" / "runtime_env.yaml").read_text())
+    assert int(runtime_env["env_vars"]["RAY_JOB_STOP_WAIT_TIME_S"]) > 10
+    assert ".env" in runtime_env["excludes"]

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from kb_ray.bench.child import blame, wire
+from kb_ray.bench.child.cases import Case, same_bytes
 from kb_ray.bench.child.children import Child, refs_of
 from kb_ray.bench.child.compare import compare
 from kb_ray.bench.child.frames import Kind
-from kb_ray.bench.child.references import Case, same_bytes
 from kb_ray.bench.child.tree import dtype_of, opaque_types, tensor_refs, unflatten
 from kb_ray.records import ErrorDetail, Status
 
@@ -53,8 +53,8 @@ def check_call(child: Child, program: str, case: Case, index: int, timeout_s: fl
     finally:
         block.close()
         if not child.broken:
-            # The first answer is held to the end; of the others nothing is needed any more.
-            child.free([name] if index == 0 else [name, f"out{index}"], timeout_s)
+            # The first answer is held to the end, and its inputs, which it may be part of.
+            child.free([] if index == 0 else [name, f"out{index}"], timeout_s)
 
 
 def _judge(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kb_ray.bench.child import blame
+from kb_ray.bench.child.cases import Loaded
 from kb_ray.bench.child.checking import Checked, check_call, earlier_result_kept
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut
 from kb_ray.bench.child.exclusive import Slot
@@ -20,7 +21,7 @@ from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.measure import Measured, measure
-from kb_ray.bench.child.references import Loaded, ReferenceFailed, References
+from kb_ray.bench.child.references import ReferenceFailed, References
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.records import ErrorDetail, Evidence, Stage, Status, Verdict
 

@@ -14,7 +14,7 @@ import os
 import random
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -178,10 +178,11 @@ def copy_weights(model: Any, state: dict[str, torch.Tensor]) -> None:
     if not isinstance(model, torch.nn.Module) or not state:
         return
     own = {k: v for k, v in model.state_dict(keep_vars=True).items() if isinstance(v, torch.Tensor)}
-    left = {k: v for k, v in own.items() if not (k in state and state[k].shape == v.shape)}
-    spare = [v for k, v in state.items() if not (k in own and own[k].shape == v.shape)]
-    pairs = [(v, state[k]) for k, v in own.items() if k not in left]
-    for target in left.values():
+    same = {k for k, v in own.items() if k in state and state[k].shape == v.shape}
+    pairs = [(own[k], state[k]) for k in same]
+    # state_dict lists a module's buffers before its children's parameters: parameters go first on both sides.
+    spare = _parameters_first(v for k, v in state.items() if k not in same)
+    for target in _parameters_first(v for k, v in own.items() if k not in same):
         for i, source in enumerate(spare):
             if source.shape == target.shape and source.dtype == target.dtype:
                 pairs.append((target, spare.pop(i)))
@@ -189,6 +190,10 @@ def copy_weights(model: Any, state: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for target, source in pairs:
             target.copy_(source)
+
+
+def _parameters_first(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return sorted(tensors, key=lambda t: not t.requires_grad)
 
 
 def bind_wrapper(

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kb_ray.bench.child import blame
+from kb_ray.bench.child.cases import Case, Loaded, mutates
 from kb_ray.bench.child.checking import timed_outputs_right
 from kb_ray.bench.child.children import Child
 from kb_ray.bench.child.frames import Kind
 from kb_ray.bench.child.machine import Machine
-from kb_ray.bench.child.references import Case, Loaded, References
+from kb_ray.bench.child.references import References
 from kb_ray.bench.child.timing import ratio, summary
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
@@ -57,7 +58,7 @@ def measure(
     for i, size in enumerate(sizes):
         warmup = settings.n_warmup if i == 0 else 1
         reference += references.time(loaded, cases, warmup, size, settings)
-        kernel += _time_block(child, program, len(cases), warmup, size, settings, measured)
+        kernel += _time_block(child, program, cases, warmup, size, settings, measured)
         measured.env = machine.now()
         throttled |= set(measured.env.throttle)
     references.end_timing(cases, settings)
@@ -86,7 +87,7 @@ def _block_sizes(trials: int) -> list[int]:
 def _time_block(
     child: Child,
     program: str,
-    n_inputs: int,
+    cases: list[Case],
     warmup: int,
     trials: int,
     settings: BenchSettings,
@@ -94,8 +95,9 @@ def _time_block(
 ) -> list[float]:
     """One block of the candidate's calls, held against the judge's own clock."""
     request: dict[str, Any] = {
-        "program": program, "inputs": [f"timed{i}" for i in range(n_inputs)],
-        "outputs": [f"timed_out{i}" for i in range(n_inputs)], "warmup": warmup, "trials": trials,
+        "program": program, "inputs": [f"timed{i}" for i in range(len(cases))],
+        "outputs": [f"timed_out{i}" for i in range(len(cases))], "warmup": warmup, "trials": trials,
+        "restore": mutates(cases),
     }  # fmt: skip
     started = time.perf_counter()
     answer = child.ask(Kind.TIME, request, settings.timeout_s)

@@ -12,7 +12,9 @@ from kb_ray.bench.child import wire
 
 def pack(**fields: Any) -> bytes:
     """The payload that carries `fields`; WireError for a value that cannot travel."""
-    return wire.encode({key: value for key, value in fields.items()})
+    tree: dict[str | int, wire.Tree] = {}
+    tree.update(fields)
+    return wire.encode(tree)
 
 
 def unpack(payload: bytes) -> dict[str, Any]:

@@ -36,12 +36,14 @@ class Slot:
         self.tree = tree
         self.tensors: list[torch.Tensor] = []
         self.mappings: list[Any] = []
+        self.original: list[torch.Tensor] = []
+        """The tensors as they were put, where timing has to put them back before each call."""
 
     def value(self) -> Any:
         return unflatten(self.tree, self.tensors)
 
     def close(self) -> None:
-        self.tensors = []
+        self.tensors, self.original = [], []
         for mapping in self.mappings:
             mapping.close()
 
@@ -175,9 +177,17 @@ class Server:
         if self.flush is None:
             self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         program = self.programs[request["program"]]
-        inputs = [self.slots[name].value() for name in request["inputs"]]
+        slots = [self.slots[name] for name in request["inputs"]]
+        inputs = [slot.value() for slot in slots]
+        for slot in slots if request["restore"] else ():
+            slot.original = slot.original or [t.clone() for t in slot.tensors]
         before = provenance.WATCH.launches.total()
-        times, outputs = timed_calls(program.run, inputs, request["warmup"], request["trials"], self.flush)
+
+        def restore(index: int) -> None:
+            for tensor, original in zip(slots[index].tensors, slots[index].original, strict=False):
+                tensor.copy_(original)
+
+        times, outputs = timed_calls(program.run, inputs, request["warmup"], request["trials"], self.flush, restore)
         for name, value in zip(request["outputs"], outputs, strict=True):
             slot = Slot()
             slot.tree, slot.tensors = flatten(value, canonical=True)

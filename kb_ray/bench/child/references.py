@@ -7,21 +7,20 @@ never reaches a candidate's process except the inputs. Seeds come from the syste
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kb_ray.bench.child import wire
+from kb_ray.bench.child.cases import Case, Loaded, close, finite, mutates, same_bytes, task_key
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut, refs_of
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
 from kb_ray.bench.child.inputs import Variant, transform, variants
-from kb_ray.bench.child.tree import opaque_types, tensor_refs, unflatten
+from kb_ray.bench.child.tree import opaque_types, tensor_refs
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Task
 
@@ -31,54 +30,6 @@ CACHED_BYTES = 2 << 30
 
 class ReferenceFailed(Exception):
     """The task's own reference cannot be run. Nobody's fault but the task's: never the candidate's."""
-
-
-@dataclass
-class Case:
-    """One input set with what the reference makes of it. Tensors are the judge's own."""
-
-    variant: Variant
-    inputs_tree: wire.Tree
-    inputs: list[torch.Tensor]
-    outputs_tree: wire.Tree
-    outputs: list[torch.Tensor]
-    inputs_after: list[torch.Tensor] | None
-    """The inputs as the reference left them, where it changes them."""
-    weights: list[torch.Tensor]
-    """What candidates are constructed with: how much is summed per output shows in its shapes."""
-    oracle: list[torch.Tensor] | None = None
-    """The outputs in float64, where the reference runs in float64."""
-
-    def expected(self) -> Any:
-        return unflatten(self.outputs_tree, self.outputs)
-
-    def bytes(self) -> int:
-        groups = (self.inputs, self.outputs, self.inputs_after or [], self.oracle or [])
-        return sum(t.numel() * t.element_size() for group in groups for t in group)
-
-
-@dataclass
-class Loaded:
-    """A task known to the judge: how candidates are constructed, and the cases made so far."""
-
-    key: str
-    task: Task
-    init_seed: int
-    given_tree: wire.Tree = None
-    given: list[torch.Tensor] = field(default_factory=list)
-    cases: dict[int, Case] = field(default_factory=dict)
-    flags: set[str] = field(default_factory=set)
-    in_process: int = -1
-    """Serial number of the process that has it loaded."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-def task_key(task: Task) -> str:
-    """Identity of a task by content: whatever changes what its reference does."""
-    content = task.model_dump_json(
-        include={"reference_code", "style", "entry_point", "init_convention", "input_shapes"}
-    )
-    return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
 class References:
@@ -134,7 +85,7 @@ class References:
             if variant.family == plain.family or first:
                 raise
             return self._run(loaded, plain, settings.timeout_s, first)
-        if not first and variant.family != plain.family and not _finite(case):
+        if not first and variant.family != plain.family and not finite(case):
             return self._run(loaded, plain, settings.timeout_s, first)
         return case
 
@@ -235,7 +186,7 @@ class References:
             loaded.flags.add("reference_not_deterministic")
             return
         again = self._fetch("again", tree, timeout_s)
-        if not all(_close(a, b) for a, b in zip(case.outputs, again, strict=True)):
+        if not all(close(a, b) for a, b in zip(case.outputs, again, strict=True)):
             loaded.flags.add("reference_not_deterministic")
 
     def time(self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings) -> list[float]:
@@ -250,7 +201,7 @@ class References:
                     child.put(name, case.inputs_tree, case.inputs, settings.timeout_s)
             request = {
                 "program": loaded.key, "inputs": names, "outputs": [f"out_{n}" for n in names],
-                "warmup": warmup, "trials": trials,
+                "warmup": warmup, "trials": trials, "restore": mutates(cases),
             }  # fmt: skip
             return [float(t) for t in child.ask(Kind.TIME, request, settings.timeout_s)["times_ms"]]
 
@@ -321,19 +272,3 @@ def _seed() -> int:
 
 def _said(error: Raised) -> str:
     return f"{error.info.get('type')}: {str(error.info.get('message')).splitlines()[:1]}"
-
-
-def _finite(case: Case) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in case.outputs if t.is_floating_point())
-
-
-def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same bits (NaN equals itself here)."""
-    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(first, second))
-
-
-def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if not a.is_floating_point():
-        return bool(torch.equal(a, b))
-    return bool(torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2, equal_nan=True))

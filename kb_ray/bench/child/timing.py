@@ -19,21 +19,29 @@ _TRIM = 0.1
 
 
 def timed_calls(
-    run: Callable[[Any], Any], inputs: Sequence[Any], warmup: int, trials: int, flush: torch.Tensor
+    run: Callable[[Any], Any],
+    inputs: Sequence[Any],
+    warmup: int,
+    trials: int,
+    flush: torch.Tensor,
+    restore: Callable[[int], None],
 ) -> tuple[list[float], list[Any]]:
     """Milliseconds of `trials` calls over rotating `inputs`, and the last output for each input set.
 
-    Zeroing `flush`, larger than any L2 cache, evicts the inputs and lets the queue fill, so that a short
-    kernel is not timed by the speed of Python.
+    `restore(i)` puts input set i back as it was, for code that changes its inputs. Zeroing `flush`, larger
+    than any L2 cache, evicts the inputs and lets the queue fill, so that a short kernel is not timed by the
+    speed of Python.
     """
     provenance.poison_allocations(False)
     try:
         outputs: list[Any] = [None] * len(inputs)
         for i in range(warmup):
+            restore(i % len(inputs))
             run(inputs[i % len(inputs)])
         torch.cuda.synchronize()
         pairs = []
         for i in range(trials):
+            restore(i % len(inputs))
             flush.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()

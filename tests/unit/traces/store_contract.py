@@ -55,7 +55,7 @@ class StoreContract:
         assert store.list("") == []
 
     def test_an_opened_key_reads_at_any_position(self, store: Store) -> None:
-        data = os.urandom(200_000)
+        data = os.urandom(700_000)
         store.put_if_absent("parts/a", data)
         with store.open("parts/a") as file:
             assert file.seek(-10, io.SEEK_END) == len(data) - 10
@@ -67,7 +67,7 @@ class StoreContract:
             assert file.read(5) == b""
 
     def test_parquet_columns_can_be_read_from_an_opened_key(self, store: Store) -> None:
-        many = [make_episode(sample=i, text=os.urandom(50_000).hex()) for i in range(3)]
+        many = [make_episode(sample=i, text=os.urandom(300_000).hex()) for i in range(3)]
         store.put_if_absent("parts/a", table_bytes(many))
         with store.open("parts/a") as file:
             assert pq.ParquetFile(file).read(columns=["sample"]).to_pylist() == [{"sample": i} for i in range(3)]

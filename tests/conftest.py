@@ -1,0 +1,8 @@
+"""Fixtures that start real servers live in modules of their own; one of each a session."""
+
+pytest_plugins = [
+    "tests.fixtures_bench",
+    "tests.fixtures_ray",
+    "tests.fixtures_s3",
+    "tests.fixtures_serve",
+]
