@@ -216,9 +216,7 @@ def _checked_url(base_url: str) -> str:
     except httpx.InvalidURL:
         url = httpx.URL("")
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(
-            f"--vllm-url {base_url!r} is no http address: pass one like http://localhost:8000/v1"
-        )
+        raise ConfigError(f"--vllm-url {base_url!r} is no http address: pass one like http://localhost:8000/v1")
     return base_url.rstrip("/")
 
 
@@ -226,7 +224,5 @@ def _headers(api_key: str | None) -> dict[str, str]:
     if not api_key:
         return {}
     if not (api_key.isascii() and api_key.isprintable()):
-        raise ConfigError(
-            "the API key has characters that no header can carry: check --api-key and VLLM_API_KEY"
-        )
+        raise ConfigError("the API key has characters that no header can carry: check --api-key and VLLM_API_KEY")
     return {"Authorization": f"Bearer {api_key}"}

@@ -77,7 +77,7 @@ class TraceSink:
         self._open = _Batch()
         self._sealed: deque[_Batch] = deque()
         self._waiting = self._waiting_bytes = 0
-        self._hurry = self._closed = False
+        self._hurry = self._closing = self._closed = False
         self._error: StoreError | None = None
         self.written = 0
         """Episodes committed."""
@@ -100,9 +100,9 @@ class TraceSink:
         """
         size = _text_size(episode)
         with self._changed:
-            self._changed.wait_for(lambda: self._error or self._closed or not self._full())
+            self._changed.wait_for(lambda: self._error or self._closing or not self._full())
             self._raise_error()
-            if self._closed:
+            if self._closing:
                 raise StoreError(f"trace store {self._store.uri}: the sink is closed")
             if not self._open.episodes:
                 self._open = _Batch()
@@ -132,8 +132,10 @@ class TraceSink:
     def close(self, timeout: float | None = None) -> None:
         """Flush, then end the background thread. Further calls do nothing."""
         with self._changed:
-            if self._closed:
+            if self._closing:
                 return
+            self._closing = True
+            self._changed.notify_all()
         try:
             self.flush(timeout)
         finally:
@@ -210,8 +212,8 @@ class TraceSink:
     def _rest(self, pause: float) -> None:
         """Wait before the next try; a flush or close that begins meanwhile cuts the wait short."""
         with self._changed:
-            self._hurry = False
             self._changed.wait_for(lambda: self._hurry or self._closed, pause)
+            self._hurry = False
 
 
 def _text_size(episode: Episode) -> int:

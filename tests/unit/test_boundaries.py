@@ -138,6 +138,6 @@ def test_a_file_is_short_says_what_it_is_and_has_a_telling_name(path: Path) -> N
     lines = text.count("\n")
     assert lines <= MAX_LINES
     words = len((ast.get_docstring(ast.parse(text)) or "").split())
-    assert words >= 5, "no docstring that says what the file does"
+    assert words >= 5 or not text.strip(), "no docstring that says what the file does"
     assert path.stem not in {"utils", "util", "helpers", "common", "misc", "manager", "handler"}
     assert not re.search(r"^class \w*(Manager|Handler)\b", text, re.MULTILINE)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from model_server import ModelServer, answers, drips, hangs, resets, running, says, serves
+from model_server import ModelServer, answers, drips, hangs, resets, says
 
-from kb_ray.errors import ConfigError, ContextError, ModelError
+from kb_ray.errors import ContextError, ModelError
 from kb_ray.model import openai_http
 from kb_ray.model.completer import Request
 from kb_ray.model.openai_http import OpenAICompleter, backoff_s, retry_after_s
@@ -26,20 +24,6 @@ REQUEST = Request(
     sampling=Sampling(temperature=0.3, top_p=0.9, max_tokens=64, seed=11),
     task_id="builtin/1/add_relu",
 )
-
-
-@pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelServer]:
-    monkeypatch.setattr(openai_http, "BACKOFF_FIRST_S", 0.01)
-    async with running(ModelServer()) as server:
-        yield server
-
-
-@pytest.fixture
-async def completer(server: ModelServer) -> AsyncIterator[OpenAICompleter]:
-    completer = OpenAICompleter(server.url, "m", timeout_s=5, max_retries=3, max_concurrent=4)
-    yield completer
-    await completer.aclose()
 
 
 async def test_an_answer_is_recorded_with_usage_sampling_and_latency(
@@ -207,101 +191,6 @@ async def test_another_refusal_is_not_retried_and_tells_the_servers_words_in_one
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
     assert server.requests == 1
-
-
-async def test_check_tells_the_window_of_the_served_model(server: ModelServer, completer: OpenAICompleter) -> None:
-    server.replies = [
-        serves({"id": "m", "max_model_len": 2048}),
-        serves({"id": "m", "metadata": {"max_request_context_length": 4096}}),
-        serves("m"),
-    ]
-    assert [(await completer.check()).max_model_len for _ in range(3)] == [2048, 4096, None]
-
-
-async def test_check_takes_the_only_model_where_none_is_named(server: ModelServer) -> None:
-    server.replies = [serves("the-only-one"), answers()]
-    completer = OpenAICompleter(server.url, "")
-    assert (await completer.check()).model == "the-only-one"
-    assert (await completer.complete(REQUEST)).model == "the-only-one"
-    assert server.bodies[0]["model"] == "the-only-one"
-    await completer.aclose()
-
-
-@pytest.mark.parametrize(
-    ("model", "reply", "message"),
-    [
-        ("m", serves("a", "b"), "model m is not served at .*; served there: a, b"),
-        ("", serves("a", "b"), "serves a, b: name one with --model"),
-        ("m", serves(), "served there: none"),
-        ("m", says(401, {"error": "Unauthorized"}), "API key is needed .*--api-key or VLLM_API_KEY"),
-        ("m", says(404, {"detail": "Not Found"}), "status 404, Not Found: .*ends in /v1"),
-        ("m", says(200, "<html>"), "no JSON: is it an OpenAI-compatible server"),
-        ("m", says(200, {"hello": "world"}), "without a list of models: is it an OpenAI-compatible"),
-        ("m", resets, "does not answer .*--vllm-url"),
-    ],
-)
-async def test_check_says_in_one_line_what_is_wrong(server: ModelServer, model: str, reply: Any, message: str) -> None:
-    completer = OpenAICompleter(server.url, model)
-    server.replies = [reply]
-    with pytest.raises(ConfigError, match=message) as caught:
-        await completer.check()
-    assert "\n" not in str(caught.value)
-    await completer.aclose()
-
-
-async def test_check_tells_a_wrong_key_from_a_missing_one(server: ModelServer) -> None:
-    completer = OpenAICompleter(server.url, "m", "wrong")
-    server.replies = [says(403, "no")]
-    with pytest.raises(ConfigError, match="wrong API key for "):
-        await completer.check()
-    await completer.aclose()
-
-
-async def test_check_waits_for_a_server_that_is_starting(server: ModelServer, completer: OpenAICompleter) -> None:
-    server.replies = [says(503, "starting"), says(503, "starting"), serves("m")]
-    assert (await completer.check()).model == "m"
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"), [(hangs, "nothing for"), (says(503, "starting"), "status 503: starting")]
-)
-async def test_check_ends_within_its_limit(
-    server: ModelServer,
-    completer: OpenAICompleter,
-    monkeypatch: pytest.MonkeyPatch,
-    reply: Any,
-    message: str,
-) -> None:
-    assert openai_http.CHECK_TIMEOUT_S == 10
-    monkeypatch.setattr(openai_http, "CHECK_TIMEOUT_S", 0.4)
-    server.replies = [reply]
-    started = time.monotonic()
-    with pytest.raises(ConfigError, match=message):
-        await completer.check()
-    assert time.monotonic() - started < 2
-
-
-async def test_check_says_at_once_that_nobody_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, never listening: connecting is refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        completer = OpenAICompleter(url, "m")
-        started = time.monotonic()
-        with pytest.raises(ConfigError, match=r"does not answer \(.+\): start one with .* --vllm-url"):
-            await completer.check()
-        assert time.monotonic() - started < 5
-        await completer.aclose()
-
-
-@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http://", "", "http://[::1/v1"])
-def test_an_address_that_is_not_http_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no http address: pass one like"):
-        OpenAICompleter(url, "m")
-
-
-def test_a_key_that_no_header_can_carry_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no header can carry"):
-        OpenAICompleter("http://localhost:8000/v1", "m", "key\n")
 
 
 def test_waits_grow_stay_bounded_and_respect_the_server() -> None:

@@ -98,6 +98,26 @@ def test_a_closed_sink_takes_nothing_and_closes_twice(store: LocalStore) -> None
     assert not Path(store.uri).exists()
 
 
+def test_whatever_add_took_while_closing_is_written(store: LocalStore) -> None:
+    sink = TraceSink(store, save_interval=1000)
+    taken = []
+
+    def keep_adding() -> None:
+        for sample in range(100_000):
+            try:
+                sink.add(make_episode(sample=sample))
+            except StoreError:
+                return
+            taken.append(sample)
+
+    adding = threading.Thread(target=keep_adding)
+    adding.start()
+    assert eventually(lambda: len(taken) > 20)
+    sink.close()
+    adding.join()
+    assert samples_in_parts(store) == dict.fromkeys(taken, 1)
+
+
 def test_an_outage_is_told_once_and_loses_nothing(store: LocalStore, caplog: pytest.LogCaptureFixture) -> None:
     obstacle = Obstacle(store)
     with caplog.at_level(logging.WARNING, "kb_ray"):

@@ -1,0 +1,89 @@
+"""Whatever is killed in the middle of a run, running it again ends with every episode exactly once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures_run import Command, check_exactly_once, make_workload, rows_by_task
+from tests.fixtures_s3 import S3Server
+
+
+def _wait_for_rows(output: str, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and process.poll() is None:
+        if rows_by_task(output).total() >= count:
+            return
+        time.sleep(0.1)
+    process.kill()
+    pytest.fail(f"never saw {count} rows in {output}:\n{process.communicate()[0]}")
+
+
+def test_kill_9_in_the_middle_then_again_and_again(command: Command, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    workload, output = make_workload(tmp_path, 10), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    process = command.start(arguments)
+    _wait_for_rows(output, draw.randint(1, 6), process)
+    time.sleep(draw.random())
+    process.kill()
+    process.wait()
+    kept = rows_by_task(output)
+    code, out = command.run(arguments)
+    assert code == 0, out
+    check_exactly_once(output, workload)
+    assert set(kept) <= set(workload.task_ids)
+    code, out = command.run(arguments)
+    assert code == 0
+    assert "nothing to do: all 10 episodes" in out
+
+
+def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(command: Command, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 10), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1")
+    process = command.start(arguments)
+    _wait_for_rows(output, 2, process)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, out
+    assert "SIGTERM" in out
+    code, out = command.run(arguments)
+    assert code == 0, out
+    check_exactly_once(output, workload)
+
+
+def test_s3_server_killed_and_restarted_during_the_run(
+    command: Command, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    workload, output = make_workload(tmp_path, 10), f"s3://{s3_server.bucket}/runs/{os.getpid()}"
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    process = command.start(arguments, s3_server.env)
+    _wait_for_rows(output, 2, process)
+    s3_server.kill()
+    time.sleep(4)
+    s3_server.start()
+    out, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, out
+    check_exactly_once(output, workload)
+    code, out = command.run(arguments, s3_server.env)
+    assert code == 0
+    assert "nothing to do" in out
+
+
+def test_another_run_cannot_be_mixed_into_a_store(command: Command, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 1), str(tmp_path / "out")
+    code, out = command.run(workload.arguments(output))
+    assert code == 0, out
+    code, out = command.run(workload.arguments(output, "--temperature", "0.3"))
+    assert code == 2
+    assert "temperature" in out
