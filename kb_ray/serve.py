@@ -74,6 +74,13 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     return url
 
 
+def stop() -> None:
+    """Ends all that Serve runs on the Ray that is connected."""
+    from ray import serve
+
+    serve.shutdown()
+
+
 def _build(app: dict[str, Any]) -> Any:
     module, _, attribute = str(app.get("import_path", "")).partition(":")
     try:
@@ -121,8 +128,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | None) -> None:
-    from ray import serve
-
     # Ray's own handler would end the process before Serve has let go of its replicas.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
@@ -136,7 +141,7 @@ def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | N
             signal.pause()
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
-    serve.shutdown()
+    stop()
 
 
 if __name__ == "__main__":

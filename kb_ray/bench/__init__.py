@@ -1,1 +1,1 @@
-"""TBD"""
+"""Evaluation: candidates to verdicts, from the driver's pool down to the sandboxed process."""

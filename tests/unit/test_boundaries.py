@@ -20,7 +20,8 @@ HEAVY = ("torch", "triton", "vllm", "transformers", "datasets", "ray.serve.llm")
 
 PURE = ("records", "errors", "categories")
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "records": (),
+    "statuses": (),
+    "records": ("statuses",),
     "errors": (),
     "env_vars": (),
     "categories": ("records",),

