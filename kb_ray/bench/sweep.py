@@ -7,8 +7,9 @@ their folders. Needs the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
+import secrets
 import signal
 import tempfile
 from pathlib import Path
@@ -41,7 +42,47 @@ def remove(folder: Path) -> None:
     """Kill every group still recorded under an evaluator's folder, then remove the folder."""
     for record in folder.glob("*/groups/*"):
         kill_group(int(record.name))
-    shutil.rmtree(folder, ignore_errors=True)
+    erase(folder)
+
+
+def erase(folder: Path) -> None:
+    """Remove a folder, whatever strangers made in it: deeper than recursion or a path can reach, or closed to us.
+
+    Nobody may be at work in it. What cannot be removed stays.
+    """
+    try:
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        pending = ["."]
+        while pending:
+            with contextlib.suppress(OSError):
+                pending += _flatten(top, pending.pop())
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _flatten(top: int, name: str) -> list[str]:
+    """Empty the folder `name` in `top` and remove it; folders in it move up into `top`, their names are returned."""
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    moved = []
+    try:
+        for entry in list(os.scandir(inner)):
+            with contextlib.suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=inner)
+                    continue
+                os.chmod(entry.name, 0o700, dir_fd=inner)
+                moved.append(secrets.token_hex(12))
+                os.rename(entry.name, moved[-1], src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    if name != ".":
+        os.rmdir(name, dir_fd=top)
+    return moved
 
 
 def kill_group(group: int) -> bool:

@@ -1,14 +1,15 @@
 """Memory shared by a judge and one sandboxed process: tensors without copies, ending at a wall.
 
-On a CPU each tensor is its own memfd, placed so that it ends where a page without access begins: an
-unmasked read or write past it is a SIGSEGV in the process that did it. On a GPU the tensors of one
-block lie in one cudaMalloc allocation, apart from each other by guard bands, shared by IPC handle.
+On a CPU the tensors of one block share a memfd of fixed size, each mapped so that it ends where a page
+without access begins: an unmasked read or write past it is a SIGSEGV in the process that did it. On a GPU
+the tensors of one block lie in one cudaMalloc allocation, apart from each other by guard bands, shared by IPC handle.
 Knows layouts and mappings only; what a block holds and who may see it is decided by the judge.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ PAGE = mmap.PAGESIZE
 GUARD_BYTES = 4096
 ALIGN = 256
 POISON = 0xA5
+MAX_HOST_BYTES = 64 << 30
+"""Of one block on a CPU: shapes are told by strangers, and a broadcast view can claim any size."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -33,7 +36,7 @@ _libc.mmap.argtypes = [
     ctypes.c_int,
     ctypes.c_int,
     ctypes.c_int,
-    ctypes.c_long,
+    ctypes.c_size_t,
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _PROT_NONE, _PROT_RW, _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANON = 0, 3, 1, 2, 0x10, 0x20
@@ -50,7 +53,7 @@ def nbytes(ref: TensorRef) -> int:
 
 @dataclass
 class Mapping:
-    """One memfd mapped between two pages without access. `data` is the address of the first byte."""
+    """Part of a memfd between two pages without access. `data` is the address of the first byte."""
 
     base: int
     span: int
@@ -69,14 +72,15 @@ class Mapping:
 
 
 def make_memfd(size: int) -> int:
-    """A memfd of `size` bytes rounded up to whole pages."""
-    fd = os.memfd_create("kb_block", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _pages(size))
+    """A memfd of `size` bytes that nobody can resize: a file cut short is a SIGBUS in whoever has it mapped."""
+    fd = os.memfd_create("kb_block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return fd
 
 
-def map_memfd(fd: int, size: int) -> Mapping:
-    """Map a memfd so that its last used byte is followed by a page without access.
+def map_memfd(fd: int, size: int, offset: int = 0) -> Mapping:
+    """Map whole pages of a memfd from `offset` on, so that the last of `size` bytes is before a page without access.
 
     The data starts at (whole pages - size), rounded down to the element size by the caller's layout:
     sizes are multiples of the element size, so elements stay aligned.
@@ -86,7 +90,7 @@ def map_memfd(fd: int, size: int) -> Mapping:
     base = _libc.mmap(None, span, _PROT_NONE, _MAP_PRIVATE | _MAP_ANON, -1, 0)
     if base == _MAP_FAILED:
         raise MemoryError(f"cannot reserve {span} bytes of address space")
-    if _libc.mmap(base + PAGE, body, _PROT_RW, _MAP_SHARED | _MAP_FIXED, fd, 0) == _MAP_FAILED:
+    if _libc.mmap(base + PAGE, body, _PROT_RW, _MAP_SHARED | _MAP_FIXED, fd, offset) == _MAP_FAILED:
         _libc.munmap(base, span)
         raise MemoryError(f"cannot map {body} bytes of shared memory")
     return Mapping(base, span, base + PAGE + body - size, size)
@@ -94,6 +98,15 @@ def map_memfd(fd: int, size: int) -> Mapping:
 
 def _pages(size: int) -> int:
     return max(PAGE, (size + PAGE - 1) // PAGE * PAGE)
+
+
+def _map_all(fd: int, refs: Sequence[TensorRef]) -> list[Mapping]:
+    """Each tensor's pages, one after the other in the memfd, mapped apart from each other."""
+    maps, offset = [], 0
+    for ref in refs:
+        maps.append(map_memfd(fd, nbytes(ref), offset))
+        offset += _pages(nbytes(ref))
+    return maps
 
 
 def layout(refs: Sequence[TensorRef]) -> tuple[list[int], int]:
@@ -107,12 +120,15 @@ def layout(refs: Sequence[TensorRef]) -> tuple[list[int], int]:
 
 
 class HostBlock:
-    """Judge's side of a block on a CPU: one memfd and one mapping per tensor."""
+    """Judge's side of a block on a CPU: one memfd, one mapping per tensor."""
 
     def __init__(self, refs: Sequence[TensorRef]) -> None:
         self.refs = tuple(refs)
-        self.fds = [make_memfd(nbytes(ref)) for ref in self.refs]
-        self._maps = [map_memfd(fd, nbytes(ref)) for fd, ref in zip(self.fds, self.refs, strict=True)]
+        size = sum(_pages(nbytes(ref)) for ref in self.refs)
+        if size > MAX_HOST_BYTES:
+            raise MemoryError(f"tensors of {size} bytes are over the limit of {MAX_HOST_BYTES}")
+        self.fds = [make_memfd(size)] if self.refs else []
+        self._maps = _map_all(self.fds[0], self.refs) if self.refs else []
         self.tensors = [m.tensor(ref) for m, ref in zip(self._maps, self.refs, strict=True)]
         self.handle = b""
         self.poison()
@@ -139,9 +155,8 @@ class HostBlock:
 
 
 def attach_host(refs: Sequence[TensorRef], fds: Sequence[int]) -> tuple[list[torch.Tensor], list[Any]]:
-    """Child's side: tensors over the judge's memfds, and what must be kept alive or closed with them."""
-    maps = []
-    for fd, ref in zip(fds, refs, strict=True):
-        maps.append(map_memfd(fd, nbytes(ref)))
+    """Child's side: tensors over the judge's memfd, and what must be kept alive or closed with them."""
+    maps = _map_all(fds[0], refs) if refs else []
+    for fd in fds:
         os.close(fd)
     return [m.tensor(ref) for m, ref in zip(maps, refs, strict=True)], list(maps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import threading
 import time
@@ -27,7 +26,7 @@ from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
 from kb_ray.bench.child.tree import dtype_name
 from kb_ray.bench.child.values import TensorRef
-from kb_ray.bench.sweep import kill_group
+from kb_ray.bench.sweep import erase, kill_group
 
 LOG_BYTES = 16 << 10
 CHILD_MEMORY_BYTES = 8 << 30
@@ -91,7 +90,7 @@ class Child:
         self.level = "none"
         self.blocks: dict[str, list[Any]] = {}
         self._log_fd, self._ending = log_fd, ending
-        self._log = bytearray()
+        self._log, self._log_open = bytearray(), True
         self._closed = False
         self.broken = False
         """Whether it died or hung: nothing can be asked of it any more."""
@@ -103,8 +102,11 @@ class Child:
     def ask(self, kind: Kind, request: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
         """Send a command and wait for its answer; Raised, Died or TimedOut."""
         try:
-            self.channel.send(kind, pack(**request), fds)
+            self.channel.send(kind, pack(**request), fds, timeout_s)
             return self._answer(timeout_s)
+        except FrameTimeout:
+            self.broken = True
+            raise TimedOut from None
         except FrameError:
             self.broken = True
             raise self._died() from None
@@ -115,7 +117,10 @@ class Child:
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while True:
-            ready = wait_readable([self.channel.fileno(), self.pidfd, self._log_fd], deadline - time.monotonic())
+            watched = [self.channel.fileno(), self.pidfd]
+            # A closed log is always ready: watched further, it would keep the judge spinning.
+            watched += [self._log_fd] if self._log_open else []
+            ready = wait_readable(watched, deadline - time.monotonic())
             if self._log_fd in ready:
                 self._drain()
             if self.channel.fileno() in ready:
@@ -155,9 +160,11 @@ class Child:
     def _drain(self) -> None:
         """Keep the last of what was printed. One read a turn: a flood must not keep the judge from its clock."""
         try:
-            self._log += os.read(self._log_fd, 1 << 16)
+            printed = os.read(self._log_fd, 1 << 16)
         except BlockingIOError:
             return
+        self._log_open = bool(printed)
+        self._log += printed
         del self._log[:-LOG_BYTES]
 
     def log(self) -> str:
@@ -172,7 +179,7 @@ class Child:
 
     def put(self, slot: str, tree: wire.Tree, tensors: Sequence[torch.Tensor], timeout_s: float) -> None:
         """Give the child a private copy of `tensors` under a name."""
-        self.blocks[slot] = []
+        replaced, self.blocks[slot] = self.blocks.get(slot, []), []
         refs = refs_of(tensors)
         step = len(refs) or 1
         if not self.owner.cuda:
@@ -194,10 +201,13 @@ class Child:
                 "slot": slot,
                 "refs": part,
                 "handle": handle,
+                "first": at == 0,
                 "last": last,
                 "tree": tree if last else None,
             }
             self.ask(Kind.PUT, message, timeout_s, fds)
+        for block in replaced:
+            block.close()
 
     def held(self, slot: str) -> list[torch.Tensor]:
         """The judge's own view of what was put under a name, as the child has left it."""
@@ -232,7 +242,7 @@ class Child:
             for block in blocks:
                 block.close()
         self.blocks = {}
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        erase(self.scratch)
 
 
 def signal_quietly(pid: int) -> None:

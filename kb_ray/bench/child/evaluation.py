@@ -90,7 +90,9 @@ class Evaluation:
             return self._verdict(Status.INFRA_ERROR, Stage.STATIC, error=error)
         finally:
             if child is not None:
-                child.kill()
+                # The end of a process takes its CUDA context down: not while somebody is timed.
+                with self.slot.shared():
+                    child.kill()
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -172,14 +174,10 @@ class Evaluation:
                 cases = [self.references.fresh(loaded, self.settings) for _ in range(2)]
                 for i, case in enumerate(cases):
                     child.put(f"timed{i}", case.inputs_tree, case.inputs, self.settings.timeout_s)
-            with self._phase("queue_timing"):
-                hold = self.slot.alone()
-                hold.__enter__()
-            try:
-                with self._blaming("timing"):
-                    measured = measure(child, CANDIDATE, self.references, loaded, cases, self.settings, self.machine)
-            finally:
-                hold.__exit__(None, None, None)
+            waited = time.monotonic()
+            with self.slot.alone(), self._blaming("timing"):
+                self.seconds["queue_timing"] = time.monotonic() - waited
+                measured = measure(child, CANDIDATE, self.references, loaded, cases, self.settings, self.machine)
         self.flags |= measured.flags
         if measured.error is not None:
             raise Failed(measured.status, Stage.TIMING, measured.error)

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from kb_ray.bench import sandbox
+from kb_ray.bench.child.buffers import make_memfd
 from kb_ray.bench.child.children import Child, Died, Ending, TimedOut
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.child.message import pack, unpack
@@ -44,13 +45,15 @@ class Zygote:
                 message = unpack(frame.payload)
                 if frame.kind == Kind.FORKED:
                     event, answer = self._forked[message["id"]]
-                    answer += [message["pid"], frame.fds[0]]
+                    answer += [message["pid"], *frame.fds]
                     event.set()
                 elif frame.kind == Kind.EXITED:
                     with self._lock:
-                        ending = self._endings[message["id"]]
-                    ending.status = message["status"]
-                    ending.event.set()
+                        ending = self._endings.get(message["id"])
+                    # One whose end took longer than anyone waited for is forgotten already.
+                    if ending is not None:
+                        ending.status = message["status"]
+                        ending.event.set()
         except FrameError:
             self.alive = False
             for event, _ in list(self._forked.values()):
@@ -60,13 +63,12 @@ class Zygote:
         """Fork a sandboxed child and wait until it is confined and ready; InfraError if it cannot be had."""
         identity = next(self._ids)
         scratch = self.folder / f"c{identity}"
-        uid = None if self.cuda else sandbox.separate_uid(identity)
+        uid = None if self.cuda else sandbox.separate_uid()
         _make_scratch(scratch, self.template, uid)
         ours, theirs = socket.socketpair()
         log_read, log_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(log_read, False)
-        state_fd = os.memfd_create("kb_state", os.MFD_CLOEXEC)
-        os.ftruncate(state_fd, State.SIZE)
+        state_fd = make_memfd(State.SIZE)
         waiting, answer, ending = threading.Event(), list[int](), Ending()
         with self._lock:
             self._forked[identity] = (waiting, answer)
@@ -85,8 +87,9 @@ class Zygote:
         finally:
             theirs.close()
             os.close(log_write)
-        if not waiting.wait(START_TIMEOUT_S) or not answer:
-            raise InfraError("the zygote did not fork")
+        if not waiting.wait(START_TIMEOUT_S) or len(answer) < 2:
+            why = os.strerror(-answer[0]) if answer else "no answer"
+            raise InfraError(f"the zygote did not fork ({why})")
         with self._lock:
             del self._forked[identity]
         self._record(answer[0])

@@ -13,7 +13,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -81,21 +82,39 @@ class Channel:
     def close(self) -> None:
         self.sock.close()
 
-    def send(self, kind: int, payload: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Send one frame; FrameError when the other side is gone."""
+    def send(
+        self, kind: int, payload: bytes = b"", fds: Sequence[int] = (), timeout_s: float | None = None
+    ) -> None:
+        """Send one frame; FrameError when the other side is gone, FrameTimeout when it does not read in time.
+
+        With `timeout_s` the channel must not be received from by another thread meanwhile.
+        """
         if len(fds) > MAX_FDS or len(payload) > MAX_PAYLOAD:
             raise ValueError(f"frame too large: {len(payload)} bytes, {len(fds)} descriptors")
         header = HEADER.pack(MAGIC, kind, len(fds), len(payload))
         try:
-            with self._send_lock:
+            with self._send_lock, self._patience(timeout_s):
                 # Descriptors ride on the first bytes; the rest is plain data.
                 sent = socket.send_fds(self.sock, [header], list(fds)) if fds else self.sock.send(header)
                 if sent < len(header):
                     self.sock.sendall(header[sent:])
                 if payload:
                     self.sock.sendall(payload)
+        except TimeoutError:
+            raise FrameTimeout("timed out waiting for the other side to read") from None
         except (BrokenPipeError, ConnectionError) as error:
             raise FrameError(f"the other side of the channel is gone ({error})") from error
+
+    @contextmanager
+    def _patience(self, timeout_s: float | None) -> Iterator[None]:
+        if timeout_s is None:
+            yield
+            return
+        self.sock.settimeout(timeout_s)
+        try:
+            yield
+        finally:
+            self.sock.settimeout(None)
 
     def recv(self, timeout_s: float | None = None, limit: int = MAX_PAYLOAD) -> Frame:
         """The next frame; FrameTimeout after `timeout_s`, FrameError on end or a broken frame."""

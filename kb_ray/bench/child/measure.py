@@ -23,6 +23,12 @@ from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
 
 BLOCKS = 5
+ROUNDS = 3
+"""Rounds of trials at most: a second and third one only where the interval of the ratio stays wide."""
+NARROW, WIDE = 0.1, 0.4
+"""Width of the 95 % interval over the ratio: below the first no further round, above the second no trust."""
+REWARM = 3
+"""Untimed calls at the start of each later block: the GPU has just served the other process."""
 SPEEDUP_CEILING = 100.0
 """Above this a speedup is not believed without a second look: it is kept, flagged and never a reward."""
 
@@ -53,14 +59,16 @@ def measure(
     measured = Measured()
     kernel: list[float] = []
     reference: list[float] = []
-    sizes = _block_sizes(settings.n_trials)
     throttled = set(machine.now().throttle)
-    for i, size in enumerate(sizes):
-        warmup = settings.n_warmup if i == 0 else 1
-        reference += references.time(loaded, cases, warmup, size, settings)
-        kernel += _time_block(child, program, cases, warmup, size, settings, measured)
+    for _ in range(ROUNDS):
+        for size in _block_sizes(settings.n_trials):
+            warmup = REWARM if kernel else settings.n_warmup
+            reference += references.time(loaded, cases, warmup, size, settings)
+            kernel += _time_block(child, program, cases, warmup, size, settings, measured)
         measured.env = machine.now()
         throttled |= set(measured.env.throttle)
+        if not all(math.isfinite(t) and t > 0 for t in kernel) or _width(reference, kernel) <= NARROW:
+            break
     references.end_timing(cases, settings)
     if throttled - {"sw_power_cap"}:
         measured.flags.add("throttled")
@@ -76,7 +84,14 @@ def measure(
     measured.ratio = ratio(reference, kernel)
     if measured.ratio[0] > SPEEDUP_CEILING:
         measured.flags.add("speedup_ceiling")
+    if _width(reference, kernel) > WIDE:
+        measured.flags.add("unstable_timing")
     return measured
+
+
+def _width(reference: list[float], kernel: list[float]) -> float:
+    speedup, low, high = ratio(reference, kernel)
+    return (high - low) / speedup
 
 
 def _block_sizes(trials: int) -> list[int]:

@@ -100,6 +100,8 @@ class Server:
         return {}
 
     def put(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+        if request["first"] and request["slot"] in self.slots:
+            self.slots.pop(request["slot"]).close()
         slot = self.slots.setdefault(request["slot"], Slot())
         tensors, mappings = self.attach(request["refs"], request["handle"], fds)
         slot.tensors += tensors

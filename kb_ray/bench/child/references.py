@@ -10,6 +10,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -90,18 +92,23 @@ class References:
         return case
 
     def _run(self, loaded: Loaded, variant: Variant, timeout_s: float, first: bool) -> Case:
-        with self._lock:
-            try:
-                self._ensure(loaded, timeout_s)
-                return self._measure(loaded, variant, timeout_s, first)
-            except Raised as error:
-                if self.cuda:  # an asynchronous CUDA fault spoils the context for whatever comes next
-                    self.retire()
-                raise ReferenceFailed(f"the reference raised {_said(error)}") from error
-            except (Died, TimedOut) as error:
+        with self._lock, self._own_fault():
+            self._ensure(loaded, timeout_s)
+            return self._measure(loaded, variant, timeout_s, first)
+
+    @contextmanager
+    def _own_fault(self) -> Iterator[None]:
+        """Whatever the reference's process does wrong is the task's fault, and ends that process if need be."""
+        try:
+            yield
+        except Raised as error:
+            if self.cuda:  # an asynchronous CUDA fault spoils the context for whatever comes next
                 self.retire()
-                what = "did not finish in time" if isinstance(error, TimedOut) else f"died ({error})"
-                raise ReferenceFailed(f"the reference {what}") from error
+            raise ReferenceFailed(f"the reference raised {_said(error)}") from error
+        except (Died, TimedOut) as error:
+            self.retire()
+            what = "did not finish in time" if isinstance(error, TimedOut) else f"died ({error})"
+            raise ReferenceFailed(f"the reference {what}") from error
 
     def _measure(self, loaded: Loaded, variant: Variant, timeout_s: float, first: bool) -> Case:
         child = self._child
@@ -191,7 +198,7 @@ class References:
 
     def time(self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings) -> list[float]:
         """Event times (ms) of the reference over the inputs of `cases`, which stay there for more blocks."""
-        with self._lock:
+        with self._lock, self._own_fault():
             self._ensure(loaded, settings.timeout_s)
             child = self._child
             assert child is not None
@@ -221,13 +228,8 @@ class References:
                 self._serial += 1
             if loaded.in_process == self._serial:
                 return
-            try:
+            with self._own_fault():
                 self._load(loaded, timeout_s)
-            except Raised as error:
-                raise ReferenceFailed(f"the reference raised {_said(error)}") from error
-            except (Died, TimedOut) as error:
-                self.retire()
-                raise ReferenceFailed(f"the reference could not be loaded: {error or 'timed out'}") from error
 
     def _load(self, loaded: Loaded, timeout_s: float) -> None:
         child, task = self._child, loaded.task

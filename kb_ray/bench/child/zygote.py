@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import traceback
 from typing import Any
 
@@ -53,11 +54,18 @@ class Zygote:
         threads = len(os.listdir("/proc/self/task"))
         assert threads == 1, f"zygote has {threads} threads: a fork would be unsafe"
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # Out of processes: this request fails, the others go on.
+            self.channel.send(Kind.FORKED, pack(id=request["id"], pid=-(error.errno or 0)))
+            return
+        finally:
+            if os.getpid() == parent:
+                for fd in fds:
+                    os.close(fd)
         if pid == 0:
             self._child(request, fds, parent)
-        for fd in fds:
-            os.close(fd)
         pidfd = os.pidfd_open(pid)
         self.children[pidfd] = (pid, request["id"])
         self.channel.send(Kind.FORKED, pack(id=request["id"], pid=pid), [pidfd])
@@ -90,6 +98,7 @@ def _private_environment(scratch: str) -> None:
     home = os.path.join(scratch, "home")
     for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
         os.environ[variable] = home
+    tempfile.tempdir = home  # whatever was imported so far may have asked for it, and it is kept
     os.environ["TRITON_CACHE_DIR"] = os.path.join(scratch, "triton")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(scratch, "inductor")
     os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(scratch, "extensions")
