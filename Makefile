@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 # A local Ray with a token on disk needs this before ray is imported.
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: demo demo-llm test lint bench selftest clean help
+.PHONY: demo demo-llm test lint clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

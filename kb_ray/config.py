@@ -93,9 +93,9 @@ class RunConfig(BaseModel):
     device: Annotated[Literal["auto", "cuda", "cpu"], Shown("device")] = "auto"
     """Where kernels are verified: GPUs, or the Triton interpreter on CPUs (no timing). auto takes GPUs
     where the cluster has some."""
-    bench_workers: Annotated[int | None, Field(ge=1, le=1024), Shown("workers", "one per GPU, on CPUs two")] = None
+    bench_workers: Annotated[int | None, Field(ge=1, le=1024), Shown("workers", "one per GPU, on CPUs one")] = None
     """Workers that verify kernels, each a process group of its own in a Ray actor."""
-    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "4 on a GPU, 1 on a CPU")] = None
+    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "4 on a GPU, 2 on a CPU")] = None
     """Candidates that one worker loads, compiles and checks at once; timing is always alone."""
     n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
     """Input sets a kernel must pass."""

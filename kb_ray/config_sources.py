@@ -144,7 +144,7 @@ def _environment(model: type[BaseModel], environ: Mapping[str, str]) -> dict[str
     for name, field in model.model_fields.items():
         for variable in (SETTING_PREFIX + name.upper(), ALIASES.get(name, "")):
             if environ.get(variable):
-                found[name] = _Value(_from_text(field, environ[variable]), variable)
+                found[name] = _Value(_from_text(field, environ[variable], variable), variable)
                 break
     return found
 
@@ -175,7 +175,7 @@ def _assignments(model: type[BaseModel], items: Sequence[str]) -> dict[str, _Val
         if not equals:
             raise ConfigError(f"--set: expected key=value, got {item!r}")
         name = _known(model, key, "--set: ")
-        found[name] = _Value(_from_text(model.model_fields[name], text), key)
+        found[name] = _Value(_from_text(model.model_fields[name], text, key), key)
     return found
 
 
@@ -183,29 +183,40 @@ def _known(model: type[BaseModel], key: str, where: str) -> str:
     name = key.strip().replace("-", "_")
     if name in model.model_fields:
         return name
-    raise ConfigError(f"{where}unknown setting {key!r}{_nearest(name, list(model.model_fields))}")
+    advice = _nearest(name, list(model.model_fields)) or "; settings are named like the flags in --help"
+    raise ConfigError(f"{where}unknown setting {key!r}{advice}")
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _from_text(field: FieldInfo, text: str) -> Any:
+def _from_text(field: FieldInfo, text: str, origin: str) -> Any:
     """A value written as text: lists by white space or as YAML `[a, b]`, nothing as `null` or `none`."""
     if _is_list(field):
-        return yaml.safe_load(text) if text.startswith("[") else text.split()
+        try:
+            return yaml.safe_load(text) if text.startswith("[") else text.split()
+        except yaml.YAMLError:
+            raise ConfigError(f"{origin}: {text!r} is no list; write [a, b] or separate with spaces") from None
     if text.lower() in ("null", "none") and field.default is None:
         return None
     return text
 
 
 def _from_yaml(field: FieldInfo, value: Any) -> Any:
+    if isinstance(value, bool) and _is_number(field):
+        # Pydantic would take `yes` for 1.
+        return str(value).lower()
     return [value] if _is_list(field) and isinstance(value, str) else value
 
 
 def _is_list(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is tuple
+
+
+def _is_number(field: FieldInfo) -> bool:
+    return bool({field.annotation, *get_args(field.annotation)} & {int, float})
 
 
 def _flag(name: str) -> str:
@@ -229,6 +240,10 @@ def _explain(detail: Any, values: Mapping[str, _Value]) -> str:
         problem = "must be true or false"
     elif kind == "literal_error":
         problem = f"must be one of {context['expected']}"
+    elif kind == "tuple_type":
+        problem = "must be a list"
+    elif kind == "string_type":
+        problem = "must be text"
     elif kind == "value_error":
         problem = str(context["error"])
     else:
@@ -281,5 +296,4 @@ def _metavar(field: FieldInfo) -> str:
         return "{" + ",".join(get_args(field.annotation)) + "}"
     if _is_list(field):
         return "SPEC"
-    members = {field.annotation, *get_args(field.annotation)}
-    return "N" if members & {int, float} else _shown(field).unit.split()[0].upper()
+    return "N" if _is_number(field) else _shown(field).unit.split()[0].upper()

@@ -134,7 +134,13 @@ class Drive:
             await self._drop_rest()
         if self._failure is not None:
             raise self._failure
-        return self._ending or Ending("done")
+        return self._ending or self._came_to_its_end()
+
+    def _came_to_its_end(self) -> Ending:
+        tally = self._tally
+        if tally.finished and tally.to_redo == tally.finished:
+            return Ending("failing", f"every episode failed, the last with: {tally.last_failure}", exit_code=1)
+        return Ending("done")
 
     def stop(self, ending: Ending) -> None:
         """Begins nothing new from now on. The first reason counts, but a signal cuts a budget's grace."""

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("stopped: SIGINT received; start the same command again to go on", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read our output has enough of it (`| head`); Python would complain again at exit.
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _command(config: RunConfig) -> int:
     ready = await preflight(config, on_skip=_note)
     try:
+        # A Ctrl-C while Ray was starting arrives at the first pause: here, before anything is written.
+        await asyncio.sleep(0)
         print(observe.plan_text(ready), flush=True)
         if config.dry_run:
             print(observe.first_prompt_text(ready))

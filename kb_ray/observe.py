@@ -105,9 +105,10 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
         rows["best"] = f"{tally.best_speedup:.2f}x the reference"
     lines = [f"{name + ':':11}{value}" for name, value in rows.items()]
     if ending.kind != "done":
-        lines.append(f"stopped:   {ending.message}; start the same command again to go on")
+        lines.append(f"stopped:   {_short(ending.message)}; start the same command again to go on")
     elif tally.to_redo:
-        lines.append(f"to redo:   {tally.to_redo} failed episodes; start the same command again to redo them")
+        why = f", the last with: {_short(tally.last_failure)}" if tally.last_failure else ""
+        lines.append(f"to redo:   {tally.to_redo} failed episodes{why}; start the same command again to redo them")
     return "\n".join(lines)
 
 
@@ -157,6 +158,12 @@ def _device_text(ready: Ready) -> str:
         return "cpu: Triton's interpreter; correctness only, nothing is timed"
     gpu = f" ({ready.cluster.gpu_type})" if ready.cluster and ready.cluster.gpu_type else ""
     return f"cuda{gpu}: correctness and speed"
+
+
+def _short(text: str, limit: int = 300) -> str:
+    """`text` as one line of at most `limit` characters and an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[:limit] + "..."
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -61,7 +61,7 @@ class Ready:
     @property
     def bench_concurrency(self) -> int:
         """Candidates that each worker takes at once."""
-        return self.config.bench_concurrency or (4 if self.bench.device == "cuda" else 1)
+        return self.config.bench_concurrency or (4 if self.bench.device == "cuda" else 2)
 
 
 async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
@@ -69,7 +69,8 @@ async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
 
     `on_skip` gets one line for each malformed task. Raises ConfigError.
     """
-    planned = _plan(config, on_skip)
+    sources = _sources(config)
+    planned = [] if sources.asks_hub else _plan(sources, on_skip)
     prompt_sha = hashlib.sha256(template_text(config.prompt).encode()).hexdigest()[:16]
     store = open_store(config.output)
     store.check_writable()
@@ -78,6 +79,8 @@ async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
     try:
         model = await completer.check()
         _check_window(config, model)
+        # A data set takes minutes to fetch: not for a model that does not answer.
+        planned = planned or _plan(sources, on_skip)
         run_id = stored.run_id if stored else _new_run_id()
         device, cluster = _device(config, stored, run_id)
         run = _run_info(config, run_id, model.model, prompt_sha, device)
@@ -159,9 +162,9 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _plan(config: RunConfig, on_skip: Callable[[str], None]) -> Planned:
+def _sources(config: RunConfig) -> Sources:
     kernelbook, kernelbench = config.sample_counts()
-    sources = Sources(
+    return Sources(
         specs=config.tasks,
         kernelbook_samples=kernelbook,
         kernelbench_samples=kernelbench,
@@ -169,6 +172,9 @@ def _plan(config: RunConfig, on_skip: Callable[[str], None]) -> Planned:
         seed=config.seed,
         kernelbench_root=config.kernelbench_root,
     )
+
+
+def _plan(sources: Sources, on_skip: Callable[[str], None]) -> Planned:
     planned = plan(sources, on_skip)
     if not planned:
         raise ConfigError("there is no usable task: give --tasks, or sample counts above 0")

@@ -45,14 +45,17 @@ async def unless(stopped: asyncio.Event, work: Coroutine[Any, Any, None]) -> boo
     """Awaits `work`; False where `stopped` came first, which cancels it."""
     starting = asyncio.create_task(work)
     signalled = asyncio.create_task(stopped.wait())
-    await asyncio.wait({starting, signalled}, return_when=asyncio.FIRST_COMPLETED)
-    signalled.cancel()
-    if starting.done():
-        await starting
-        return True
-    starting.cancel()
-    await asyncio.gather(starting, return_exceptions=True)
-    return False
+    try:
+        await asyncio.wait({starting, signalled}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        return False
+    finally:
+        # Also where this is cancelled itself: `work` must not go on when the cluster is gone.
+        signalled.cancel()
+        starting.cancel()
+        await asyncio.gather(signalled, starting, return_exceptions=True)
 
 
 @contextmanager

@@ -40,6 +40,8 @@ class Tally:
     stop_reasons: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     """Verdicts of turns, those of episodes still under way included."""
+    last_failure: str | None = None
+    """Why the last episode failed that another start will try again."""
     success_turns: Counter[int] = field(default_factory=Counter)
     """1-based turn of the first correct kernel -> episodes."""
     verdicts: int = 0
@@ -71,6 +73,8 @@ class Tally:
         """An episode is over and handed to the store."""
         self.finished += 1
         self.stop_reasons[episode.stop_reason.value] += 1
+        if episode.stop_reason in REDONE_ON_RESUME:
+            self.last_failure = episode.error
         first = next((turn.index for turn in episode.turns if turn.verdict.correct), None)
         if first is not None:
             self.success_turns[first + 1] += 1

@@ -16,7 +16,6 @@ from kb_ray.records import Record
 POOL_LABEL = ("kb-pool", "bench")
 """Nodes with this label are kept for evaluation; where there are any, workers go nowhere else."""
 
-_CPU_WORKERS = 2
 
 
 class Placement(Record):
@@ -62,13 +61,14 @@ def place(
     total: Mapping[str, float],
     available: Mapping[str, float],
 ) -> Placement:
-    """How to place `workers` workers (None or 0: one per GPU that is free, or two on CPUs at most).
+    """How to place `workers` workers (None or 0: one per GPU that is free, or one on CPUs).
 
     Raises ConfigError where a GPU is wanted, the number is left open, and the cluster has none.
     """
     key, value = POOL_LABEL
     kept = [node for node in nodes if node.get("Alive") and (node.get("Labels") or {}).get(key) == value]
-    count = workers or (_gpu_count(kept, total, available) if device == "cuda" else _cpu_count(total))
+    # Without GPUs one worker does: a second one would only import torch three times more.
+    count = workers or (_gpu_count(kept, total, available) if device == "cuda" else 1)
     if not count:
         raise ConfigError(
             "the Ray cluster has no GPU for evaluation: use --device cpu, or give --bench-workers so that "
@@ -86,10 +86,6 @@ def _gpu_count(nodes: Sequence[Mapping[str, Any]], total: Mapping[str, float], f
     if nodes:
         return int(sum(node.get("Resources", {}).get("GPU", 0) for node in nodes))
     return int(free.get("GPU", 0)) or int(total.get("GPU", 0))
-
-
-def _cpu_count(total: Mapping[str, float]) -> int:
-    return max(1, min(_CPU_WORKERS, int(total.get("CPU", 0))))
 
 
 def _cpu_share(count: int, total: Mapping[str, float], available: Mapping[str, float]) -> float:

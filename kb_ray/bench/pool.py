@@ -46,7 +46,7 @@ class PoolStats(Record):
 class BenchPool:
     """Ray actors that verify candidates, each `concurrency` at once. For one event loop.
 
-    `workers`: how many; None or 0 takes one per GPU, or two on CPUs. `device`: "cuda" or "cpu". `run_id`
+    `workers`: how many; None or 0 takes one per GPU, or one on CPUs. `device`: "cuda" or "cpu". `run_id`
     goes into the actors' names. `ready_timeout_s`: seconds without any ready worker before requests fail.
     `tries`: tries of one request, the last with a worker to itself. `backoff_s`: wait before the second
     try, doubled after. `deadline_s`: seconds for one try, None derives it from the request's timeouts.

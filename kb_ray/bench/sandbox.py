@@ -3,7 +3,7 @@
 `enter` is called once in a freshly forked, single-threaded process, before any strange code is loaded
 and before a CUDA context exists. It takes away: capabilities, another uid's rights (where the
 interpreter is readable by others), most of the file system (Landlock), the network, new sessions and
-process groups, ptrace and namespaces (seccomp), and unbounded memory and descriptors (rlimits).
+process groups, ptrace and namespaces (`syscalls`), and unbounded memory and descriptors (rlimits).
 What a kernel or a library cannot do is left out and missing from the level that `enter` returns: the
 level is evidence in every verdict. It does not kill or watch anything; that is the judge's work.
 """
@@ -12,25 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import importlib
 import os
 import resource
+import secrets
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
-_CLONE_NEWUSER = 0x10000000
-_AF_INET, _AF_INET6, _AF_PACKET, _AF_VSOCK = 2, 10, 17, 40
-_CLONE_NEW_ANY = 0x7E020080 & ~0x00000080  # every namespace flag but CLONE_NEWTIME, which clone() cannot carry
-_DENIED = (
-    "setsid", "setpgid", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_open",
-    "io_uring_setup", "io_uring_enter", "io_uring_register", "unshare", "setns", "mount", "umount2", "chroot",
-    "pivot_root", "bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key", "kcmp",
-    "open_by_handle_at", "init_module", "finit_module", "kexec_load", "reboot", "swapon", "sethostname",
-    "settimeofday", "clock_settime", "acct", "quotactl",
-)  # fmt: skip
+from kb_ray.bench.syscalls import PR_SET_PDEATHSIG, filter_syscalls
+
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38
 
 
 @dataclass(frozen=True)
@@ -42,9 +35,11 @@ class Limits:
     file_bytes: int = 1 << 30
     open_files: int = 512
     cpu_seconds: int = 7200
+    processes: int = 512
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 def preload() -> None:
@@ -59,6 +54,11 @@ def die_with_parent(parent: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def hide_memory() -> None:
+    """Close this process's /proc entry to others of its user. Not for CUDA, which needs its own."""
+    _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def drop_capabilities() -> None:
@@ -88,33 +88,67 @@ def limit_resources(limits: Limits) -> None:
         lower(resource.RLIMIT_AS, mapped + limits.memory_bytes)
 
 
-def readable_roots(exclude: Sequence[str] = ("kb_ray", "deployments")) -> list[str]:
-    """Paths that Python, torch and triton need to read: the interpreter, system libraries and each
-    installed package but kb_ray itself, whose built-in tasks hold references."""
+@dataclass(frozen=True)
+class Visible:
+    """What a sandboxed process sees of the file system besides its scratch."""
+
+    readable: tuple[str, ...]
+    """Files, and folders with all that is in them."""
+    listable: tuple[str, ...]
+    """Folders whose names may be listed, so that imports find their packages."""
+
+
+def visible(cuda: bool) -> Visible:
+    """What Python, torch and triton need: the interpreter, system libraries and the installed packages, but
+    not kb_ray itself, wherever it is installed: its built-in tasks hold references."""
     roots = [
-        "/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/dev", "/proc", "/sys", "/etc/ld.so.cache",
+        "/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/proc", "/sys", "/etc/ld.so.cache",
         "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf",
         "/etc/passwd", "/etc/nvidia", "/run/nvidia-persistenced", sys.base_prefix, sys.base_exec_prefix,
     ]  # fmt: skip
-    venv = os.path.realpath(sys.prefix)
-    roots += [os.path.join(venv, name) for name in ("bin", "include", "lib64", "pyvenv.cfg")]
-    for entry in sys.path:
-        if os.path.basename(entry) not in ("site-packages", "dist-packages", "site"):
-            continue
-        names = os.listdir(entry) if os.path.isdir(entry) else []
-        roots += [os.path.join(entry, n) for n in names if n not in exclude and not n.startswith("kb_ray")]
+    roots += [os.path.join(sys.prefix, name) for name in ("bin", "include", "lib", "lib64", "pyvenv.cfg")]
+    roots += package_folders()
     for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"):
         roots += [p for p in os.environ.get(variable, "").split(":") if p]
-    return [path for path in dict.fromkeys(roots) if os.path.exists(path)]
+    hidden = _own_code()
+    readable: list[str] = []
+    listable = ["/dev"] if cuda else []
+    for root in dict.fromkeys(roots):
+        if os.path.exists(root):
+            _around(root, hidden, readable, listable)
+    return Visible(tuple(dict.fromkeys(readable)), tuple(dict.fromkeys(listable)))
 
 
-def list_roots() -> list[str]:
-    """Folders that may be listed, so that imports find their packages, though not read as a whole."""
+def package_folders() -> list[str]:
+    """Folders of installed packages on the import path."""
     return [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages", "site")]
 
 
-def confine_files(scratch: str, readable: Sequence[str], listable: Sequence[str], cuda: bool) -> int:
-    """Landlock: read the given roots, write only the scratch (and devices); no TCP, no signals or
+def _own_code() -> set[str]:
+    """Real paths of kb_ray, of what is installed beside it, and of the repository it runs from."""
+    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    names = ("kb_ray", "deployments")
+    found = {os.path.realpath(os.path.join(p, name)) for p in package_folders() for name in names}
+    repository = os.path.dirname(package)
+    alone = os.path.basename(repository) not in ("site-packages", "dist-packages", "site")
+    return found | {package} | ({repository} if alone else set())
+
+
+def _around(path: str, hidden: set[str], readable: list[str], listable: list[str]) -> None:
+    """Add `path`, or where something in it is hidden the rest of it, piece by piece."""
+    real = os.path.realpath(path)
+    if real in hidden:
+        return
+    if not any(other.startswith(f"{real}/") for other in hidden):
+        readable.append(real)
+        return
+    listable.append(real)
+    for name in os.listdir(path):
+        _around(os.path.join(path, name), hidden, readable, listable)
+
+
+def confine_files(scratch: str, seen: Visible, cuda: bool) -> int:
+    """Landlock: read what is visible, write only the scratch (and devices); no TCP, no signals or
     abstract sockets to the outside. Returns the kernel's Landlock ABI, 0 where there is none."""
     try:
         from py_landlock import AccessFs, Landlock, LandlockError
@@ -122,57 +156,41 @@ def confine_files(scratch: str, readable: Sequence[str], listable: Sequence[str]
         return 0
     everything = AccessFs(sum(flag.value for flag in AccessFs))
     on_file = AccessFs.READ_FILE | AccessFs.EXECUTE
+    writing = AccessFs.READ_FILE | AccessFs.WRITE_FILE | AccessFs.TRUNCATE | AccessFs.IOCTL_DEV
     # Best effort, so that older kernels do what they can; rights of folders are refused for single files.
     lock = Landlock(strict=False)
     try:
-        for path in readable:
+        for path in seen.readable:
             lock.add_path_rule(path, access=on_file | AccessFs.READ_DIR if os.path.isdir(path) else on_file)
-        lock.add_path_rule(*[p for p in listable if os.path.isdir(p)], access=AccessFs.READ_DIR)
+        lock.add_path_rule(*seen.listable, access=AccessFs.READ_DIR)
         lock.add_path_rule(scratch, access=everything)
+        for path in filter(os.path.exists, _DEVICES):
+            lock.add_path_rule(path, access=AccessFs.READ_FILE | AccessFs.WRITE_FILE)
         if cuda:
-            # CUDA writes in its own /proc entry, and its IPC needs more of /dev than the nvidia nodes.
-            lock.add_path_rule("/dev", "/proc", access=everything)
-        else:
-            lock.add_path_rule("/dev/null", access=AccessFs.READ_FILE | AccessFs.WRITE_FILE)
+            # CUDA writes in its own /proc entry, and its IPC needs /dev/shm besides the nvidia nodes.
+            for path in (f"/proc/{os.getpid()}", "/dev/shm", *glob.glob("/dev/nvidia*")):
+                lock.add_path_rule(path, access=everything if os.path.isdir(path) else writing)
         lock.apply()
         return int(lock.abi_version)
     except LandlockError:
         return 0
 
 
-def filter_syscalls(cuda: bool) -> None:
-    """seccomp: no inet sockets, sessions, groups, namespaces, ptrace, nor clearing of the death signal."""
-    import errno
-
-    import pyseccomp
-
-    deny = pyseccomp.ERRNO(errno.EPERM)
-    allowed = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    for name in _DENIED:
-        try:
-            allowed.add_rule(deny, name)
-        except (OSError, ValueError):  # a call that this architecture or libseccomp does not know
-            continue
-    families = (_AF_INET, _AF_INET6, _AF_PACKET, _AF_VSOCK) if cuda else tuple(range(2, 64))
-    for family in families:
-        allowed.add_rule(deny, "socket", pyseccomp.Arg(0, pyseccomp.EQ, family))
-    allowed.add_rule(deny, "prctl", pyseccomp.Arg(0, pyseccomp.EQ, PR_SET_PDEATHSIG))
-    allowed.add_rule(deny, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, _CLONE_NEWUSER, _CLONE_NEWUSER))
-    # clone3 hides its flags in memory: glibc falls back to clone where it is said not to exist.
-    allowed.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
-    allowed.load()
-
-
-def enter(scratch: str, limits: Limits, readable: Sequence[str], uid: int | None, cuda: bool, parent: int) -> str:
+def enter(scratch: str, limits: Limits, seen: Visible, uid: int | None, cuda: bool, parent: int) -> str:
     """Confine this process, a child of `parent`, for good.
 
     Returns the level reached, e.g. `rlimits+caps+landlock7+seccomp`.
     """
     os.setsid()
     level = []
+    # Where memory runs out in spite of all limits, this process is to go first.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
     limit_resources(limits)
     level.append("rlimits")
     if uid is not None:
+        # Counted per user, all threads included: of use only to one who shares that user with nobody.
+        resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -182,25 +200,41 @@ def enter(scratch: str, limits: Limits, readable: Sequence[str], uid: int | None
     with contextlib.suppress(OSError):
         drop_capabilities()
         level.append("caps")
-    abi = confine_files(scratch, readable, list_roots(), cuda)
+    if not cuda:
+        hide_memory()
+    abi = confine_files(scratch, seen, cuda)
     if abi:
         level.append(f"landlock{abi}")
     with contextlib.suppress(ImportError, OSError, RuntimeError):
-        filter_syscalls(cuda)
+        filter_syscalls(cuda, abi)
         level.append("seccomp")
     return "+".join(level)
 
 
-def separate_uid(number: int) -> int | None:
-    """A uid of its own for a sandboxed process, or None: not root, or the interpreter is not open to others."""
+def separate_uid() -> int | None:
+    """A uid that nobody else has, or None: not root, no uid to be had, or the interpreter is not open to others."""
     if os.geteuid() != 0:
         return None
-    for path in {sys.base_prefix, sys.prefix, *list_roots()}:
+    for path in {sys.base_prefix, sys.prefix, *package_folders()}:
         while path != "/":
             if not os.stat(path).st_mode & 0o001:
                 return None
             path = os.path.dirname(path)
-    return 200_000 + number % 50_000
+    # In a user namespace there are few uids: those from 20,000 on are rarely given to anybody.
+    end = min(_mapped("uid"), _mapped("gid"), 1 << 31)
+    start = 1 << 20 if end > 1 << 21 else 20_000
+    return start + secrets.randbelow(end - start) if end > start + 10_000 else None
+
+
+def _mapped(kind: str) -> int:
+    """The first id, counted from 0, that does not exist here."""
+    if kind == "gid":
+        with open("/proc/self/setgroups") as file:
+            if file.read().strip() == "deny":
+                return 0
+    with open(f"/proc/self/{kind}_map") as file:
+        first, _, count = (int(word) for word in file.readline().split())
+    return count if first == 0 else 0
 
 
 def level() -> str:
@@ -210,7 +244,7 @@ def level() -> str:
 
     probe = (
         "import os, sys; from kb_ray.bench import sandbox; "
-        "print(sandbox.enter(sys.argv[1], sandbox.Limits(None), sandbox.readable_roots(), None, False, os.getppid()))"
+        "print(sandbox.enter(sys.argv[1], sandbox.Limits(None), sandbox.visible(False), None, False, os.getppid()))"
     )
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with tempfile.TemporaryDirectory() as scratch:

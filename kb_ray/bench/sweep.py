@@ -81,7 +81,8 @@ def _flatten(top: int, name: str) -> list[str]:
     finally:
         os.close(inner)
     if name != ".":
-        os.rmdir(name, dir_fd=top)
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=top)
     return moved
 
 

@@ -20,7 +20,8 @@ from kb_ray.model import wire
 from kb_ray.model.completer import ModelInfo, Request
 from kb_ray.records import Completion
 
-CHECK_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S = 8.0
+"""So that a refusal, the command's own start included, takes less than 10 s."""
 CONNECT_TIMEOUT_S = 10.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
@@ -113,7 +114,7 @@ class OpenAICompleter:
         raise wire.refusal(response.status_code, response.content, self.base_url)
 
     async def check(self) -> ModelInfo:
-        """The model that will answer, and its window. ConfigError, within 10 s, says why there is none."""
+        """The model that will answer, and its window. ConfigError, within CHECK_TIMEOUT_S, says why there is none."""
         response = await self._list_models()
         self._refuse_status(response)
         try:
@@ -158,7 +159,9 @@ class OpenAICompleter:
             )
 
     def _choose(self, served: list[ModelInfo]) -> ModelInfo:
-        names = ", ".join(info.model for info in served) or "none"
+        if not served:
+            raise ConfigError(f"{self.base_url} serves no model: load one there, or pass another --vllm-url")
+        names = ", ".join(info.model for info in served)
         if not self.model:
             if len(served) == 1:
                 return served[0]
@@ -166,7 +169,9 @@ class OpenAICompleter:
         for info in served:
             if info.model == self.model:
                 return info
-        raise ConfigError(f"model {self.model} is not served at {self.base_url}; served there: {names}")
+        raise ConfigError(
+            f"model {self.model} is not served at {self.base_url}; served there: {names}: name one with --model"
+        )
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -37,6 +37,13 @@ class Sources:
     kernelbench_root: str | None = None
     """A local checkout of KernelBench; None reads it from the hub."""
 
+    @property
+    def asks_hub(self) -> bool:
+        """Whether a data set is read from the hub, which may take minutes."""
+        named = {spec.partition(":")[0] for spec in self.specs}
+        kernelbench = "kernelbench" in named or bool(self.kernelbench_samples)
+        return "kernelbook" in named or bool(self.kernelbook_samples) or (kernelbench and not self.kernelbench_root)
+
 
 def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, int]]:
     """All (task, sample index) pairs: the specs in their order, then KernelBook's and KernelBench's draws.

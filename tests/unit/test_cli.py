@@ -95,6 +95,9 @@ BUILTIN = ("--tasks", "builtin", *SCRIPTED)
         ([*BUILTIN, "--ray-address", "http://head:8265"], "ray job submit"),
         ([*BUILTIN, "--ray-address", "127.0.0.1:9"], "127.0.0.1:9"),
         (["--tasks", "builtin", "--model", "m", "--vllm-url", "http://127.0.0.1:9/v1"], "http://127.0.0.1:9/v1"),
+        # Before a data set is fetched.
+        (["--kernelbook-samples", "2", "--vllm-url", "http://127.0.0.1:9/v1"], "http://127.0.0.1:9/v1"),
+        (["--tasks", "kernelbench:1", "--vllm-url", "http://127.0.0.1:9/v1"], "http://127.0.0.1:9/v1"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -95,6 +95,7 @@ def test_a_task_source_keeps_its_commas_and_spaces() -> None:
         (["--set", "n_trials=1"], "n_trials: must be >= 3 (got 1)"),
         (["--set", "n_trials"], "--set: expected key=value, got 'n_trials'"),
         (["--max-turns"], "--max-turns: expected one argument"),
+        (["tasks=[builtin"], "tasks: '[builtin' is no list; write [a, b] or separate with spaces"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_one_line_naming_it(argv: list[str], line: str) -> None:
@@ -120,6 +121,10 @@ def test_an_unknown_name_is_answered_with_the_nearest(argv: list[str], nearest: 
     assert nearest in refused(*argv)
 
 
+def test_nothing_is_suggested_where_no_name_is_near() -> None:
+    assert refused("foo=1") == "--set: unknown setting 'foo'; settings are named like the flags in --help"
+
+
 def test_a_stray_word_is_refused() -> None:
     assert "unexpected argument 'builtin'" in refused("builtin")
 
@@ -137,6 +142,21 @@ def test_a_config_file_that_is_no_mapping_is_one_line(tmp_path: Path, content: s
     file = tmp_path / "run.yaml"
     file.write_text(content)
     assert str(file) in refused("--config", str(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("max_turns: yes", "max_turns: must be a whole number (got true)"),
+        ("timeout: on", "timeout: must be a number (got true)"),
+        ("tasks: 3", "tasks: must be a list (got 3)"),
+        ("model: 3", "model: must be text (got 3)"),
+    ],
+)
+def test_a_yaml_value_of_another_kind_is_refused(content: str, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(content)
+    assert refused("--config", str(file)) == f"{file}: {line}"
 
 
 def test_a_missing_config_file_is_one_line() -> None:

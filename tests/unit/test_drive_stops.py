@@ -102,6 +102,13 @@ async def test_a_model_failure_ends_its_episode_only(tmp_path: Path) -> None:
     }
 
 
+async def test_a_run_of_failures_only_is_no_success(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, WatchedModel(script(tmp_path, GOOD, tasks="folder/other")), StandInPool())
+    ending = await bench.run(3)
+    assert (ending.kind, ending.exit_code) == ("failing", 1)
+    assert "folder/t" in ending.message, "it says what failed"
+
+
 async def test_retry_failed_tries_the_unsolved_once_more_after_all_others(tmp_path: Path) -> None:
     path = tmp_path / "script.jsonl"
     lines = [{"task": "folder/t[12]", "turns": [BAD]}, {"task": "folder/*", "turns": [GOOD]}]

@@ -135,6 +135,13 @@ async def test_the_summary_says_what_came_of_it_and_how_to_read_it(checked: Read
     assert "start the same command again to redo them" in text
 
 
+async def test_the_summary_says_in_one_line_why_episodes_have_to_be_redone(checked: Ready) -> None:
+    failed = episode(stop_reason=StopReason.INFRA_ERROR).model_copy(update={"error": "judge died\n" + "x" * 999})
+    last = observe.summary_text(checked, counted(failed, episode(Status.OK)), Ending("done"), 2).splitlines()[-1]
+    assert "1 failed episodes, the last with: judge died xxx" in last
+    assert len(last) < 450
+
+
 async def test_a_stop_says_how_to_go_on(checked: Ready) -> None:
     text = observe.summary_text(checked, counted(), Ending("budget", "--max-hours 2 reached"), written=0)
     assert "--max-hours 2 reached; start the same command again to go on" in text

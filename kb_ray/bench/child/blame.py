@@ -29,17 +29,25 @@ _DETAIL_LINES = 14
 Blame = tuple[Status, Stage, ErrorDetail]
 
 
-def detail(status: Status, message: str, **more: Any) -> ErrorDetail:
-    return ErrorDetail(category=CATEGORY_BY_STATUS[status], message=message, **more)
+def detail(status: Status, message: str, detail: str = "", **more: Any) -> ErrorDetail:
+    """An error in words that can be written down, whoever chose them."""
+    return ErrorDetail(category=CATEGORY_BY_STATUS[status], message=clean(message), detail=clean(detail), **more)
+
+
+def clean(text: str) -> str:
+    """`text` without halves of characters: no encoding has them, so a verdict that held one could not be sent."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def blame_exception(info: dict[str, Any], phase: str, source: str, cuda: bool) -> Blame:
     """Status of an exception in `phase`: `load`, `build`, `first_call`, `call` or `timing`."""
-    kinds = {str(info.get("type")), *map(str, info.get("bases") or [])}
+    bases = info.get("bases")
+    kinds = {str(info.get("type")), *(map(str, bases) if isinstance(bases, list) else ())}
     message = str(info.get("message") or "")
     status = _status(kinds, str(info.get("cause") or ""), message.lower(), phase, cuda)
     stage = _stage(status, phase)
-    line = info.get("line") if isinstance(info.get("line"), int) else None
+    line = info.get("line")
+    line = line if isinstance(line, int) and 1 <= line <= len(source.splitlines()) else None
     name = str(info.get("cause") if "InterpreterError" in kinds and info.get("cause") else info.get("type"))
     said = [part.strip() for part in message.splitlines() if part.strip()] or [""]
     # Triton's compiler says where first and what last; everyone else begins with what.
@@ -61,6 +69,8 @@ def _status(kinds: set[str], cause: str, message: str, phase: str, cuda: bool) -
         if "LoadError" in kinds:
             return Status.NO_KERNEL
         return Status.SYNTAX_ERROR if "SyntaxError" in kinds else Status.IMPORT_ERROR
+    if "WireError" in kinds and phase in ("first_call", "call"):
+        return Status.WRONG_STRUCTURE
     if kinds & _COMPILE_TYPES and cause != "AssertionError":
         return Status.COMPILE_ERROR
     return Status.RUNTIME_ERROR
@@ -81,9 +91,8 @@ def _stage(status: Status, phase: str) -> Stage:
 def _detail(message: str, line: int | None, source: str) -> str:
     """The message's lines, bounded, and the candidate's line it points at."""
     kept = [part.rstrip() for part in message.splitlines() if part.strip()][:_DETAIL_LINES]
-    lines = source.splitlines()
-    if line is not None and 1 <= line <= len(lines):
-        kept += [f"line {line}: {lines[line - 1].strip()}"]
+    if line is not None:
+        kept += [f"line {line}: {source.splitlines()[line - 1].strip()}"]
     return "\n".join(kept)
 
 
@@ -100,7 +109,9 @@ def blame_death(
             detail(Status.ILLEGAL_ACCESS, message),
         )
     if signal_number is not None:
-        how = f"was killed by {signal.Signals(signal_number).name}"
+        # Real-time signals have no names.
+        known = signal_number in set(signal.Signals)
+        how = f"was killed by {signal.Signals(signal_number).name if known else f'signal {signal_number}'}"
     else:
         how = f"exited with code {exit_code}" if exit_code is not None else "closed its channel"
     where = {"load": "while the code was imported", "build": "while it was constructed"}.get(phase, "while it ran")

@@ -19,6 +19,8 @@ from kb_ray.bench.child.tree import dtype_of, opaque_types, tensor_refs, unflatt
 from kb_ray.records import ErrorDetail, Status
 
 MAX_COUNTED = 200
+MAX_COUNT = 1 << 40
+"""Of one name in one call: sums of them still fit the 64 bits that traces have for them."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ def _compare(
     if unknown:
         message = f"the output holds a {unknown[0]}, which is neither tensor nor plain value"
         return Status.WRONG_STRUCTURE, blame.detail(Status.WRONG_STRUCTURE, message)
+    try:
+        return _compare_readable(case, got_tree, tensors, copied)
+    except wire.WireError as error:
+        # Only a forged answer names dtypes that do not exist or tensors that were not sent.
+        return Status.WRONG_STRUCTURE, blame.detail(Status.WRONG_STRUCTURE, f"the output makes no sense: {error}")
+
+
+def _compare_readable(
+    case: Case, got_tree: wire.Tree, tensors: list[torch.Tensor], copied: bool
+) -> tuple[Status, ErrorDetail] | None:
     got_refs = tensor_refs(got_tree)
     if copied and [(r.dtype, r.shape) for r in got_refs] == [(r.dtype, r.shape) for r in refs_of(case.outputs)]:
         got = unflatten(got_tree, tensors)
@@ -153,4 +165,4 @@ def as_counts(value: wire.Tree) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     pairs = list(value.items())[:MAX_COUNTED]
-    return {str(k)[:100]: v for k, v in pairs if isinstance(v, int) and not isinstance(v, bool) and v > 0}
+    return {blame.clean(str(k)[:100]): min(v, MAX_COUNT) for k, v in pairs if type(v) is int and v > 0}

@@ -82,9 +82,7 @@ class Channel:
     def close(self) -> None:
         self.sock.close()
 
-    def send(
-        self, kind: int, payload: bytes = b"", fds: Sequence[int] = (), timeout_s: float | None = None
-    ) -> None:
+    def send(self, kind: int, payload: bytes = b"", fds: Sequence[int] = (), timeout_s: float | None = None) -> None:
         """Send one frame; FrameError when the other side is gone, FrameTimeout when it does not read in time.
 
         With `timeout_s` the channel must not be received from by another thread meanwhile.

@@ -86,6 +86,8 @@ def main(host_fd: int, candidates_fd: int, references_fd: int, parent: int, conf
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     cuda = config["device"] == "cuda"
+    if not cuda:
+        sandbox.hide_memory()
     run_dir, concurrency = Path(str(config["run_dir"])), int(str(config["concurrency"]))
     template = None
     if cuda:

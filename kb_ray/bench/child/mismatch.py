@@ -54,7 +54,8 @@ def describe(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance) -> M
     found = _Found()
     for want, have in chunks(expected, got):
         found.look_at(want, have, wrong_elements(want, have, allowed))
-    first = found.first
+    # Memory that its owner can still write may have been put right since it was counted.
+    first = max(found.first, 0)
     return Mismatch(
         wrong=found.wrong,
         total=expected.numel(),
@@ -120,6 +121,8 @@ def _shown(values: torch.Tensor, index: int) -> str:
 
 def _pattern(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance, found: _Found) -> str | None:
     """Where the wrong elements lie and how they are wrong, as far as a regularity was seen."""
+    if not found.wrong:
+        return None
     said = [_where(found, expected.numel()), _how(expected, got, allowed, found)]
     return ", ".join(part for part in said if part) or None
 

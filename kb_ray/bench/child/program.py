@@ -239,8 +239,15 @@ def describe(error: BaseException) -> dict[str, Any]:
         "type": type(error).__name__,
         "bases": [base.__name__ for base in type(error).__mro__[:8]],
         "cause": type(cause).__name__ if cause is not None else "",
-        "message": str(cause if type(error).__name__ == "InterpreterError" and cause else error)[:4000],
+        "message": _said(cause if type(error).__name__ == "InterpreterError" and cause else error)[:4000],
         "line": line if isinstance(line, int) else None,
         "trace": "".join(traceback.format_exception(error))[-6000:],
         "from_own_code": bool(own),
     }
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "its message could not be made"

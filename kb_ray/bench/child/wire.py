@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 VERSION = 1
+MAX_KEY = (1 << 60) - 1
+"""Largest integer key. Larger ones can be made to hash alike, and thousands of those stop a reader."""
 _MAX_NUMBER = (1 << 63) - 1
 _DOUBLE = struct.Struct("<d")
 _NONE, _FALSE, _TRUE, _INT, _FLOAT, _COMPLEX, _STR, _BYTES = range(8)
@@ -135,7 +137,7 @@ class _Writer:
         self.out.append(_DICT)
         self.number(len(value))
         for key, item in value.items():
-            if type(key) is not str and type(key) is not int:
+            if type(key) is not str and (type(key) is not int or abs(key) > MAX_KEY):
                 raise WireError(f"a {type(key).__name__} cannot be sent as a key")
             self.node(key, depth + 1)
             self.node(item, depth + 1)
@@ -247,8 +249,8 @@ class _Reader:
         result: dict[str | int, Tree] = {}
         for _ in range(self.count()):
             key = self.node(depth + 1)
-            if type(key) is not str and type(key) is not int:
-                raise WireError(f"byte {self.at - 1}: a key is neither str nor int")
+            if type(key) is not str and (type(key) is not int or abs(key) > MAX_KEY):
+                raise WireError(f"byte {self.at - 1}: a key is neither str nor small int")
             if key in result:
                 raise WireError(f"byte {self.at - 1}: a key stands twice")
             result[key] = self.node(depth + 1)

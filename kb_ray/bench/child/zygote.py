@@ -29,7 +29,7 @@ class Zygote:
     def __init__(self, channel: Channel, cuda: bool) -> None:
         self.channel = channel
         self.cuda = cuda
-        self.readable = sandbox.readable_roots()
+        self.visible = sandbox.visible(cuda)
         self.children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, id)
 
     def serve(self) -> None:
@@ -85,7 +85,7 @@ class Zygote:
             scratch = str(request["scratch"])
             limits = sandbox.Limits(request["memory"])
             _private_environment(scratch)
-            level = sandbox.enter(scratch, limits, self.readable, request["uid"], self.cuda, parent)
+            level = sandbox.enter(scratch, limits, self.visible, request["uid"], self.cuda, parent)
             random.seed()
             program.serve(Channel.from_fd(sock_fd), level, self.cuda, provenance.State(state_fd), scratch)
         except BaseException:

@@ -26,9 +26,9 @@ def test_workers_stay_on_the_nodes_kept_for_them() -> None:
     assert placement.options("kb-bench-r-0", 4)["label_selector"] == {"kb-pool": "bench"}
 
 
-def test_two_cpus_hold_two_workers() -> None:
+def test_without_gpus_one_worker_takes_one_cpu() -> None:
     placement = place("cpu", None, [CPU_NODE], {"CPU": 2}, {"CPU": 2})
-    assert (placement.workers, placement.num_cpus, placement.num_gpus) == (2, 1.0, 0)
+    assert (placement.workers, placement.num_cpus, placement.num_gpus) == (1, 1.0, 0)
 
 
 @pytest.mark.parametrize(("free", "share"), [(2.0, 0.5), (1.0, 0.25), (0.0, 0.0)])
