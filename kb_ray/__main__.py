@@ -24,7 +24,8 @@ def commands() -> Iterator[tuple[str, str]]:
         module = path.parent if path.name == "__main__.py" else path.with_suffix("")
         name = ".".join(("kb_ray", *module.relative_to(_ROOT).parts))
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        found[name] = _USAGE.sub("", text.partition("\n")[0])
+        purpose = _USAGE.sub("", text.partition("\n")[0])
+        found[name] = purpose[:1].upper() + purpose[1:]
     yield from sorted(found.items())
 
 

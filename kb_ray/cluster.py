@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from kb_ray import env_vars
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, InfraError
 
 _LOCAL_OBJECT_STORE_BYTES = 512 * 1024**2
 _PROBE_S = 5.0
+_REASON_CHARS = 300
 RUN_ID_KEY = "kb_ray_run_id"
 """Where a job's metadata holds the run id."""
 
@@ -40,7 +41,7 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
     """Ray connected, with `run_id` in the job's metadata.
 
     `address` is host:port; None takes RAY_ADDRESS, then a cluster started on this machine, then starts one.
-    ConfigError where a cluster is named and does not answer, or refuses the token.
+    ConfigError where a cluster is named and does not answer, or refuses the token; InfraError where Ray fails.
     """
     prepare_environment()
     known = known_address(address)
@@ -63,6 +64,11 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
         raise ConfigError(_token_needed("the Ray cluster", str(error).split(". ")[0])) from None
     except ConnectionError as error:
         raise ConfigError(f"cannot join Ray: {error}; see `ray status`") from None
+    # Ray raises bare exceptions where a node does not come up, versions differ or a folder cannot be written.
+    except Exception as error:
+        what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
+        reason = " ".join(str(error).split())[:_REASON_CHARS] or type(error).__name__
+        raise InfraError(f"Ray {what}: {reason}; try again, or look into /tmp/ray/session_latest/logs {logs}") from error
     return _describe(ray, context, joined=known is not None)
 
 

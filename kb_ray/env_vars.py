@@ -47,7 +47,7 @@ DESCRIBED = {
     "AWS_ACCESS_KEY_ID": "credentials for s3:// outputs",
     "AWS_SECRET_ACCESS_KEY": "credentials for s3:// outputs",
     "AWS_ENDPOINT_URL": "endpoint of an S3-compatible server; unset for AWS itself",
-    "AWS_REGION": "region of the bucket",
+    "AWS_DEFAULT_REGION": "region of the bucket",
     "HF_TOKEN": "token for gated data sets on the Hugging Face hub",
     RAY_ADDRESS: "Ray cluster to join (--ray-address)",
     RAY_AUTH_MODE: "token or disabled; token where a token is found",

@@ -7,7 +7,6 @@ reached.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import atexit
 import functools
@@ -24,7 +23,8 @@ from pydantic import ValidationError
 from kb_ray.bench.actor import BenchActor, Device, Reply
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, InfraError, TaskError
-from kb_ray.records import ErrorDetail, Stage, Status, Task, TensorSpec, Verdict
+from kb_ray.records import ErrorDetail, Stage, Status, Task, Verdict
+from kb_ray.tasks.program import read_program
 
 if TYPE_CHECKING:
     from kb_ray.bench.pool import BenchPool
@@ -145,26 +145,20 @@ def bench_request(
 
 
 def reference_task(reference_code: str, name: str, input_shapes: Shapes | None = None) -> Task:
-    """The task of a reference that stands alone. Raises TaskError where its entry point is missing."""
+    """The task of a reference that stands alone. Raises TaskError where it is no program that can be run."""
     try:
-        tree = ast.parse(reference_code)
-    except (SyntaxError, ValueError) as error:
-        raise TaskError(f"the reference of {name} is not Python: {error}") from None
-    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    function = "reference_impl" in defined
-    if not function and "Model" not in defined:
-        raise TaskError(f"the reference of {name} defines neither reference_impl nor Model: name it so")
-    if not (function and input_shapes) and "get_inputs" not in defined:
-        raise TaskError(f"the reference of {name} has no get_inputs(): add it, or give input_shapes")
-    shapes = {key: TensorSpec(**spec) for key, spec in (input_shapes or {}).items()}
+        program = read_program(reference_code, shapes=input_shapes or None)
+    except TaskError as error:
+        raise TaskError(f"the reference of {name} {error}") from None
     return Task(
         task_id=f"api/{name}",
         source="api",
         name=name,
         reference_code=reference_code,
-        style="function" if function else "module",
-        entry_point="reference_impl" if function else "Model",
-        input_shapes=shapes if function and shapes else None,
+        style=program.style,
+        entry_point=program.entry_point,
+        init_convention=program.init_convention,
+        input_shapes=program.input_shapes,
     )
 
 

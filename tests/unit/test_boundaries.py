@@ -33,6 +33,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench.protocol": ("records",),
     "bench.child": (*PURE, "bench.child", "bench.protocol", "bench.sandbox", "bench.sweep"),
     "bench": (*PURE, "bench"),
+    "bench.api": (*PURE, "bench", "tasks.program"),
     "model": (*PURE, "model", "extract", "extraction"),
     "traces": (*PURE, "traces"),
     "config": (*PURE, "bench.protocol"),

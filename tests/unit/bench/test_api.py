@@ -130,9 +130,10 @@ def test_a_killed_judge_costs_time_and_not_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("reference", "shapes", "what"),
     [
-        ("def reference_impl(x:", SHAPES, "not Python"),
-        ("def forward(x):\n    return x\n", SHAPES, "neither reference_impl nor Model"),
-        (REFERENCE, None, "no get_inputs"),
+        ("def reference_impl(x:", SHAPES, "no valid Python"),
+        ("def forward(x):\n    return x\n", SHAPES, "neither reference_impl"),
+        (REFERENCE, {"x": {"shape": "wide"}}, "shape must be"),
+        (REFERENCE, None, "neither input_shapes nor get_inputs"),
     ],
 )
 def test_a_reference_that_cannot_be_used_is_refused_at_once(reference: str, shapes: Any, what: str) -> None:
@@ -145,7 +146,6 @@ def test_a_reference_that_cannot_be_used_is_refused_at_once(reference: str, shap
     [
         ({"n_correctness": 0}, "n_correctness"),
         ({"n_trials": 2}, "n_trials"),
-        ({"input_shapes": {"x": {"shape": "wide"}}}, "shape"),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments: dict[str, Any], what: str) -> None:
