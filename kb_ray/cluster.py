@@ -68,7 +68,7 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
     except Exception as error:
         what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
         reason = " ".join(str(error).split())[:_REASON_CHARS] or type(error).__name__
-        raise InfraError(f"Ray {what}: {reason}; try again, or look into /tmp/ray/session_latest/logs {logs}") from error
+        raise InfraError(f"Ray {what}: {reason}; try again, or see /tmp/ray/session_latest/logs {logs}") from error
     return _describe(ray, context, joined=known is not None)
 
 

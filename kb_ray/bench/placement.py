@@ -17,7 +17,6 @@ POOL_LABEL = ("kb-pool", "bench")
 """Nodes with this label are kept for evaluation; where there are any, workers go nowhere else."""
 
 
-
 class Placement(Record):
     """What Ray is asked for."""
 

@@ -160,15 +160,15 @@ def confine_files(scratch: str, seen: Visible, cuda: bool) -> int:
     # Best effort, so that older kernels do what they can; rights of folders are refused for single files.
     lock = Landlock(strict=False)
     try:
-        for path in seen.readable:
+        for path in filter(os.path.exists, seen.readable):  # not all exist for a uid of its own
             lock.add_path_rule(path, access=on_file | AccessFs.READ_DIR if os.path.isdir(path) else on_file)
-        lock.add_path_rule(*seen.listable, access=AccessFs.READ_DIR)
+        lock.add_path_rule(*filter(os.path.exists, seen.listable), access=AccessFs.READ_DIR)
         lock.add_path_rule(scratch, access=everything)
         for path in filter(os.path.exists, _DEVICES):
             lock.add_path_rule(path, access=AccessFs.READ_FILE | AccessFs.WRITE_FILE)
         if cuda:
-            # CUDA writes in its own /proc entry, and its IPC needs /dev/shm besides the nvidia nodes.
-            for path in (f"/proc/{os.getpid()}", "/dev/shm", *glob.glob("/dev/nvidia*")):
+            # CUDA writes in its own /proc entry, and needs nothing else in /dev.
+            for path in (f"/proc/{os.getpid()}", *glob.glob("/dev/nvidia*")):
                 lock.add_path_rule(path, access=everything if os.path.isdir(path) else writing)
         lock.apply()
         return int(lock.abi_version)

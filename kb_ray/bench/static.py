@@ -15,6 +15,8 @@ from kb_ray.bench.names import Names, Nodes, imported, nodes_of, text
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.records import ErrorDetail, Record, Status
 
+MAX_CHARACTERS = 1 << 17
+"""Bounds the time that reading a file takes, and leaves no room for tables of answers."""
 ENTRY_CLASS = "ModelNew"
 ENTRY_FUNCTION = "triton_kernel_wrapper"
 _JIT = frozenset(
@@ -38,8 +40,11 @@ class StaticFinding(Record):
 
 
 def check_static(code: str) -> StaticFinding | None:
-    """The first thing that stands against running `code`, or None. Order: syntax, entry point, JIT, forbidden."""
+    """The first thing that stands against running `code`, or None. Order: size, syntax, entry point, JIT, forbidden."""
     code = code.removeprefix("\ufeff")
+    if len(code) > MAX_CHARACTERS:
+        message = f"the file has {len(code)} characters, more than the {MAX_CHARACTERS} that any kernel needs"
+        return _finding(Status.FORBIDDEN, message, code, None)
     try:
         tree = ast.parse(code)
         compile(tree, "candidate", "exec", dont_inherit=True)

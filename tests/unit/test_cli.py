@@ -187,6 +187,21 @@ def test_a_reader_that_has_enough_is_no_failure() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_ray_that_does_not_start_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where Ray wants a folder")
+    done = subprocess.run(
+        [sys.executable, "-m", "kb_ray.generate", *BUILTIN],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(blocked)},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("stopped: Ray did not start here: ")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [blocked]
+
+
 def test_the_commands_are_listed_without_importing_them() -> None:
     code = (
         "import runpy, sys; runpy.run_module('kb_ray', run_name='__main__'); "
@@ -196,7 +211,7 @@ def test_the_commands_are_listed_without_importing_them() -> None:
     names = [line.split()[0] for line in done.stdout.splitlines()[2:]]
     assert {"kb_ray.generate", "kb_ray.doctor", "kb_ray.bench"} <= set(names)
     assert names == [name for name, _ in listing.commands()]
-    assert all(purpose for _, purpose in listing.commands())
+    assert all(purpose[:1].isupper() for _, purpose in listing.commands())
 
 
 def test_the_doctor_says_what_there_is_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ class Checked:
     error: ErrorDetail | None
     launches: dict[str, int]
     operators: dict[str, int]
+    inside: dict[str, int]
+    """Torch operators called by kernels themselves."""
 
 
 def check_call(child: Child, program: str, case: Case, index: int, timeout_s: float) -> Checked:
@@ -51,7 +53,7 @@ def check_call(child: Child, program: str, case: Case, index: int, timeout_s: fl
         answer = child.ask(Kind.CALL, request, timeout_s, block.fds)
         launches, operators = as_counts(answer.get("launches")), as_counts(answer.get("operators"))
         status, error = _judge(child, case, name, answer, block)
-        return Checked(status, error, launches, operators)
+        return Checked(status, error, launches, operators, as_counts(answer.get("inside")))
     finally:
         block.close()
         if not child.broken:

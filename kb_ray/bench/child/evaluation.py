@@ -149,6 +149,9 @@ class Evaluation:
                     checked = check_call(child, CANDIDATE, case, index, self.settings.timeout_s)
                 self._account(checked)
                 stage = Stage.TINY if index == 0 else Stage.FULL
+                if checked.inside and not self.cuda:
+                    message = f"a kernel calls PyTorch ({', '.join(sorted(checked.inside))}): no GPU could compile it"
+                    raise Failed(Status.COMPILE_ERROR, Stage.COMPILE, blame.detail(Status.COMPILE_ERROR, message))
                 if checked.error is not None:
                     raise Failed(checked.status, stage, checked.error)
                 if not checked.launches:

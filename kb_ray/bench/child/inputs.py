@@ -32,7 +32,7 @@ class Variant(NamedTuple):
     """True: the task draws again under another seed first. False: the first draw is what is transformed."""
 
 
-_ORDER = ("as_drawn", "new_seed", "scaled", "sign_flipped", "shifted", "new_seed", "spiked", "nearly_equal")
+_ORDER = ("as_drawn", "new_seed", "spiked", "sign_flipped", "shifted", "new_seed", "scaled", "nearly_equal")
 _ON_FIRST_DRAW = frozenset({"as_drawn", "scaled", "sign_flipped", "shifted", "nearly_equal"})
 
 
@@ -56,7 +56,7 @@ def transform(tensors: Sequence[torch.Tensor], variant: Variant, seed: int) -> l
     Only floating-point and complex tensors change; integers and bools mean positions, labels and masks and
     are copied. Where a family picks elements, `seed` decides which. Families: `as_drawn` and `new_seed`
     (copies), `scaled` (x 2), `sign_flipped`, `shifted` (+ 3 RMS: variance by difference of squares fails
-    here), `spiked` (1 in 4096 elements, the last one always, at 10 times the largest), `nearly_equal` (1 in
+    here), `spiked` (1 in 4096 elements, always the last, at 10 times the largest; the last at 20), `nearly_equal` (1 in
     256 elements moved by an RMS, the rest untouched).
     """
     change = _FAMILIES[variant.family]
@@ -168,6 +168,7 @@ def _spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     height = 10 * (largest if 0 < largest < float("inf") else 1.0)
     where = torch.cat([_positions(tensor, 4096, generator), torch.tensor([tensor.numel() - 1])])
     signs = torch.randint(0, 2, where.shape, generator=generator) * 2 - 1
+    signs[-1] = 2  # the one maximum, so that whoever leaves out the end has another
     return _put(tensor, where, height * signs)
 
 

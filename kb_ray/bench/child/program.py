@@ -141,6 +141,7 @@ class Server:
             "seconds": seconds,
             "launches": dict(watch.launches - before),
             "operators": dict(watch.operators - operators),
+            "inside": dict(watch.inside),
         }
 
     def export(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:

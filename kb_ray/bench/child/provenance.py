@@ -47,6 +47,8 @@ class Watch:
         self.state: State | None = None
         self.launches: Counter[str] = Counter()
         self.operators: Counter[str] = Counter()
+        self.inside: Counter[str] = Counter()
+        """Operators called by a kernel's own body, which only the interpreter lets it do."""
         self.depth = 0
 
     @contextmanager
@@ -79,14 +81,13 @@ _MOVES = (
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[misc]
-    """Counts torch operators that compute, outside of kernel launches, while it is active."""
+    """Counts torch operators that compute while it is active, outside of kernel launches and inside apart."""
 
 
 def _count(self: Ledger, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    if WATCH.depth == 0:
-        name = func._schema.name.removeprefix("aten::")
-        if name not in _MOVES:
-            WATCH.operators[name] += 1
+    name = func._schema.name.removeprefix("aten::")
+    if name not in _MOVES:
+        (WATCH.inside if WATCH.depth else WATCH.operators)[name] += 1
     return func(*args, **(kwargs or {}))
 
 

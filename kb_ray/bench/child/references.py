@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.cases import Case, Loaded, close, finite, mutates, same_bytes, task_key
+from kb_ray.bench.child.cases import Case, Loaded, close, finite, has_finite, mutates, same_bytes, task_key
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut, refs_of
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
@@ -127,6 +127,9 @@ class References:
         case.oracle = self._oracle(loaded, case, timeout_s)
         if first:
             self._check_determinism(loaded, case, timeout_s)
+            if not all(map(has_finite, case.outputs)):
+                # Memory that was never written passes for such an answer.
+                loaded.flags.add("reference_nowhere_finite")
         child.free(["drawn", "inputs", "outputs", "again", "oracle"], timeout_s)
         return case
 

@@ -6,6 +6,7 @@ call, compilation and tuning are outside: the caller warms up. Neither decides w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,11 @@ from kb_ray.bench.child import provenance
 from kb_ray.records import Timing
 
 _TRIM = 0.1
+_EVENTS_S = 60e-6
+"""What the host spends on a timed call beside the call itself: two events, a flush."""
+_LONGEST_HOLD_S = 0.1
+_CYCLES_PER_S = 2e9
+"""Clock of a recent GPU; a slower one is held a little longer."""
 
 
 def timed_calls(
@@ -35,10 +41,15 @@ def timed_calls(
     provenance.poison_allocations(False)
     try:
         outputs: list[Any] = [None] * len(inputs)
+        host_s = 0.0
         for i in range(warmup):
             restore(i % len(inputs))
+            torch.cuda.synchronize()
+            started = time.perf_counter()
             run(inputs[i % len(inputs)])
+            host_s = time.perf_counter() - started
         torch.cuda.synchronize()
+        _hold_queue(trials * (host_s + _EVENTS_S))
         pairs = []
         for i in range(trials):
             restore(i % len(inputs))
@@ -52,6 +63,14 @@ def timed_calls(
         return [start.elapsed_time(end) for start, end in pairs], outputs
     finally:
         provenance.poison_allocations(True)
+
+
+def _hold_queue(host_s: float) -> None:
+    """Keep the GPU busy for about as long as the host needs to queue a block, at most a tenth of a second.
+
+    Otherwise the first calls of a block, and every call of a short kernel, are timed by the speed of Python.
+    """
+    torch.cuda._sleep(int(min(1.5 * host_s, _LONGEST_HOLD_S) * _CYCLES_PER_S))
 
 
 def summary(times_ms: Sequence[float]) -> Timing:

@@ -26,19 +26,8 @@ from kb_ray.bench.child.values import (
     WireError,
 )
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "Bag",
-    "DTypeName",
-    "DeviceName",
-    "Limits",
-    "Opaque",
-    "TensorRef",
-    "Tree",
-    "WireError",
-    "decode",
-    "encode",
-]
+__all__ = ["DEFAULT_LIMITS", "Bag", "DTypeName", "DeviceName", "Limits", "Opaque", "TensorRef", "Tree"]
+__all__ += ["WireError", "decode", "encode"]
 
 VERSION = 1
 MAX_KEY = (1 << 60) - 1

@@ -39,7 +39,7 @@ def test_there_are_n_variants_of_distinct_names_and_the_first_is_as_drawn(n: int
 
 
 def test_five_variants_are_the_families_a_kernel_is_most_often_wrong_on() -> None:
-    assert [v.family for v in variants(5)] == ["as_drawn", "new_seed", "scaled", "sign_flipped", "shifted"]
+    assert [v.family for v in variants(5)] == ["as_drawn", "new_seed", "spiked", "sign_flipped", "shifted"]
     assert {v.family for v in variants(8)} == set(FAMILIES)
 
 
