@@ -33,7 +33,7 @@ $(VENV)/.llm: $(VENV)/.demo requirements/serve-cpu.txt
 	touch $@
 
 demo: $(VENV)/.demo ## built-in tasks, scripted model, real evaluation, traces in ./demo_traces
-	$(BIN)/python -m kb_ray.generate --tasks builtin --model scripted --multi-turn --output demo_traces
+	$(BIN)/python -m kb_ray.generate --tasks builtin --model scripted --multi-turn --timeout 10 --output demo_traces
 
 demo-llm: $(VENV)/.llm ## serve SmolLM2-135M with vLLM on this machine's CPU and run a few tasks against it
 	$(BIN)/python -m kb_ray.model.smollm2 --output models/smollm2-135m

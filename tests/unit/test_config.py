@@ -209,7 +209,6 @@ CHANGES_CONTENT: dict[str, Any] = {
     "top_p": 0.5,
     "max_tokens": 99,
     "seed": 7,
-    "prompt": "terse",
     "multi_turn": True,
     "target_speedup": 2.0,
     "n_correctness": 7,
@@ -217,6 +216,7 @@ CHANGES_CONTENT: dict[str, Any] = {
     "timeout": 7.0,
 }
 CHANGES_NOTHING: dict[str, Any] = {
+    "prompt": "terse",  # its text counts, by hash
     "tasks": ("builtin",),
     "kernelbook_samples": 1,
     "kernelbench_samples": 1,

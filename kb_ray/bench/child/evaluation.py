@@ -53,10 +53,10 @@ class Evaluation:
         self.level = "none"
 
     def run(self) -> Verdict:
-        """The verdict. An oom or timeout seen while others shared the card is repeated alone."""
+        """The verdict. An oom or timeout seen while others shared the GPU is repeated alone."""
         started = time.monotonic()
         verdict = self._attempt(alone=False)
-        shared_trouble = verdict.status in (Status.OOM, Status.TIMEOUT) and "shared" in self.flags
+        shared_trouble = self.cuda and verdict.status in (Status.OOM, Status.TIMEOUT) and "shared" in self.flags
         if shared_trouble and verdict.stage is not Stage.TIMING:
             self._reset()
             verdict = self._attempt(alone=True)

@@ -11,6 +11,7 @@ import shutil
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 from kb_ray.bench import sandbox
 from kb_ray.bench.child.buffers import make_memfd
@@ -18,6 +19,7 @@ from kb_ray.bench.child.children import Child, Died, Ending, TimedOut
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
+from kb_ray.bench.sweep import erase
 from kb_ray.errors import InfraError
 
 CHILD_MEMORY_BYTES = 8 << 30
@@ -44,9 +46,7 @@ class Zygote:
                 frame = self.channel.recv()
                 message = unpack(frame.payload)
                 if frame.kind == Kind.FORKED:
-                    event, answer = self._forked[message["id"]]
-                    answer += [message["pid"], *frame.fds]
-                    event.set()
+                    self._told(message["id"], [message["pid"], *frame.fds])
                 elif frame.kind == Kind.EXITED:
                     with self._lock:
                         ending = self._endings.get(message["id"])
@@ -59,6 +59,16 @@ class Zygote:
             for event, _ in list(self._forked.values()):
                 event.set()
 
+    def _told(self, identity: int, news: list[int]) -> None:
+        with self._lock:
+            event, answer = self._forked.get(identity, (None, []))
+            answer += news
+        if event is not None:
+            event.set()
+        else:  # too late: nobody waits for this child any more
+            for fd in news[1:]:
+                os.close(fd)
+
     def spawn(self) -> Child:
         """Fork a sandboxed child and wait until it is confined and ready; InfraError if it cannot be had."""
         identity = next(self._ids)
@@ -69,10 +79,7 @@ class Zygote:
         log_read, log_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(log_read, False)
         state_fd = make_memfd(State.SIZE)
-        waiting, answer, ending = threading.Event(), list[int](), Ending()
-        with self._lock:
-            self._forked[identity] = (waiting, answer)
-            self._endings[identity] = ending
+        ending = Ending()
         request = {
             "id": identity,
             "scratch": str(scratch),
@@ -80,20 +87,19 @@ class Zygote:
             "memory": None if self.cuda else CHILD_MEMORY_BYTES,
         }
         try:
-            self.channel.send(Kind.FORK, pack(**request), [theirs.fileno(), log_write, state_fd])
-        except FrameError as error:
-            self.alive = False
-            raise InfraError("the zygote is gone") from error
+            pid, pidfd = self._fork(request, ending, [theirs.fileno(), log_write, state_fd])
+        except InfraError:
+            # Should the child come to be after all, it ends for want of this socket.
+            ours.close()
+            os.close(log_read)
+            os.close(state_fd)
+            erase(scratch)
+            raise
         finally:
             theirs.close()
             os.close(log_write)
-        if not waiting.wait(START_TIMEOUT_S) or len(answer) < 2:
-            why = os.strerror(-answer[0]) if answer else "no answer"
-            raise InfraError(f"the zygote did not fork ({why})")
-        with self._lock:
-            del self._forked[identity]
-        self._record(answer[0])
-        child = Child(self, identity, answer[0], answer[1], Channel(ours), log_read, State(state_fd), scratch, ending)
+        self._record(pid)
+        child = Child(self, identity, pid, pidfd, Channel(ours), log_read, State(state_fd), scratch, ending)
         os.close(state_fd)
         try:
             child.wait_ready(START_TIMEOUT_S)
@@ -101,6 +107,26 @@ class Zygote:
             child.kill()
             raise InfraError(f"a sandboxed process did not start: {error} {child.log()[-500:]}") from error
         return child
+
+    def _fork(self, request: dict[str, Any], ending: Ending, fds: list[int]) -> tuple[int, int]:
+        """(pid, pidfd) of a new child; InfraError if there is none."""
+        identity, waiting, answer = request["id"], threading.Event(), list[int]()
+        with self._lock:
+            self._forked[identity] = (waiting, answer)
+            self._endings[identity] = ending
+        try:
+            self.channel.send(Kind.FORK, pack(**request), fds)
+            waiting.wait(START_TIMEOUT_S)
+        except FrameError:
+            self.alive = False
+        with self._lock:
+            del self._forked[identity]
+            if len(answer) < 2:
+                del self._endings[identity]
+        if len(answer) < 2:
+            why = os.strerror(-answer[0]) if answer else "no answer" if self.alive else "it is gone"
+            raise InfraError(f"the zygote did not fork ({why})")
+        return answer[0], answer[1]
 
     def forget(self, identity: int, pid: int) -> None:
         with self._lock:
