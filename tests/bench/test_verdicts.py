@@ -152,15 +152,15 @@ def test_processes_a_candidate_leaves_are_ended_with_it(verify: Verify, tmp_path
     marker = f"{time.time_ns()}"
     spawn = f"import os; pid = os.posix_spawn('/bin/sleep', ['sleep', '3{marker[-6:]}'], dict(os.environ))"
     # Static rules refuse spawning by name; what slips past them must still die.
-    verdict = verify(first(spawn.replace("os.posix_spawn", "getattr(os, 'posix_' + 'spawn')")))
-    assert verdict.status in (Status.OK, Status.FORBIDDEN, Status.RUNTIME_ERROR)
+    verdict = verify(first(spawn.replace("os.posix_spawn", "getattr(os, ''.join(['posix_', 'spawn']))")))
+    assert verdict.status is Status.OK, verdict.error
     left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"3{marker[-6:]}" in _read(p)]
     assert left == []
 
 
 def test_a_fork_of_the_candidate_is_ended_with_it(verify: Verify) -> None:
-    verdict = verify(first("import os, time; (getattr(os, 'fo' + 'rk')() == 0) and time.sleep(3600)"))
-    assert verdict.status in (Status.OK, Status.FORBIDDEN, Status.RUNTIME_ERROR)
+    verdict = verify(first("import os, time; (getattr(os, ''.join(['fo', 'rk']))() == 0) and time.sleep(3600)"))
+    assert verdict.status is Status.OK, verdict.error
     time.sleep(0.2)
     sleeping = [
         p for p in Path("/proc").glob("[0-9]*/cmdline") if "child.zygote" in _read(p) and _parent_is_init(p.parent)

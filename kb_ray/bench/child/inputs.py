@@ -56,7 +56,7 @@ def transform(tensors: Sequence[torch.Tensor], variant: Variant, seed: int) -> l
     Only floating-point and complex tensors change; integers and bools mean positions, labels and masks and
     are copied. Where a family picks elements, `seed` decides which. Families: `as_drawn` and `new_seed`
     (copies), `scaled` (x 2), `sign_flipped`, `shifted` (+ 3 RMS: variance by difference of squares fails
-    here), `spiked` (1 in 4096 elements, always the last, at 10 times the largest; the last at 20), `nearly_equal` (1 in
+    here), `spiked` (1 in 4096 elements, at 10 times the largest, the last at 20), `nearly_equal` (1 in
     256 elements moved by an RMS, the rest untouched).
     """
     change = _FAMILIES[variant.family]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kb_ray.bench.child.wire import (
+    MAX_KEY,
     Bag,
     DeviceName,
     DTypeName,
@@ -49,7 +50,7 @@ TREES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.lists(inner, max_size=4).map(tuple),
-        st.dictionaries(st.one_of(TEXT, st.integers()), inner, max_size=4),
+        st.dictionaries(st.one_of(TEXT, st.integers(-MAX_KEY, MAX_KEY)), inner, max_size=4),
         st.builds(Bag, TEXT, st.dictionaries(TEXT, inner, max_size=4)),
     ),
     max_leaves=20,
