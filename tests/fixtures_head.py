@@ -45,6 +45,8 @@ def head() -> Iterator[Head]:
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
         *(f"--temp-dir={folder / 'ray'}", "--num-cpus=3", "--object-store-memory=80000000"),
         *("--include-dashboard=true", f"--dashboard-port={dashboard}", "--disable-usage-stats"),
+        # Ray's default is one fixed port: beside another cluster the agent would not come up, and no job start.
+        *(f"--dashboard-agent-listen-port={free_port()}", f"--metrics-export-port={free_port()}"),
     ]
     log = (folder / "log").open("w")
     environment = clean_environment(home) | {"RAY_AUTH_MODE": "token"}

@@ -61,10 +61,11 @@ class Workload:
     script: Path
     task_ids: tuple[str, ...]
 
-    def arguments(self, output: str, *more: str) -> list[str]:
+    def arguments(self, output: str, *more: str, n_correctness: int = 2) -> list[str]:
+        """Flags of a run; more input sets make it last longer."""
         return [
             "--tasks", f"folder:{self.tasks}", "--model", f"scripted:{self.script}", "--multi-turn",
-            "--output", output, "--n-correctness", "2", "--bench-workers", "1", *more,
+            "--output", output, "--n-correctness", str(n_correctness), "--bench-workers", "1", *more,
         ]  # fmt: skip
 
 
