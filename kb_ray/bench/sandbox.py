@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from kb_ray.bench.syscalls import PR_SET_PDEATHSIG, filter_syscalls
 
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 24, 36, 38
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ def preload() -> None:
     for library in ("py_landlock", "pyseccomp"):
         with contextlib.suppress(ImportError, OSError, RuntimeError):
             importlib.import_module(library)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever this process's descendants leave behind (child subreaper)."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:

@@ -168,6 +168,20 @@ def test_a_fork_of_the_candidate_is_ended_with_it(verify: Verify) -> None:
     assert sleeping == []
 
 
+def test_no_zombie_is_left_where_process_1_would_not_reap_it(evaluator: Evaluator, verify: Verify) -> None:
+    fork = first("import os; ids = [getattr(os, 'fo' + 'rk')() for _ in range(4)]; all(ids) or os._exit(0)")
+    verify(fork)
+    ours = str(evaluator.pids()["candidates"])
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        fields = [_read(path).rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat")]
+        zombies = [f for f in fields if f[:2] == ["Z", ours]]
+        if not zombies:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"zombies of the zygote: {zombies}")
+
+
 def test_a_flood_of_output_is_bounded_and_harmless(verify: Verify) -> None:
     assert verify(first("print('x' * (32 << 20))")).status is Status.OK
 

@@ -3,7 +3,7 @@
 Runs no tensor operation, never touches CUDA, never sees a reference, a seed or an input. It asserts that
 it has a single thread before each fork, since a child forked beside another thread can hang at its
 first parallel operation. It reports each child's pid (with a pidfd, so that the pid cannot be reused
-unseen) and, by waitpid, how each one ended. It kills nobody.
+unseen) and, by waitpid, how each one ended, and reaps what they leave. It kills nobody.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ class Zygote:
         self.cuda = cuda
         self.visible = sandbox.visible(cuda)
         self.children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, id)
+        self.wake, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
         while True:
-            ready = wait_readable([self.channel.fileno(), *self.children], None)
+            ready = wait_readable([self.channel.fileno(), self.wake, *self.children], None)
+            if self.wake in ready:
+                os.read(self.wake, 4096)
+                self._reap_ended()
             for pidfd in [fd for fd in ready if fd in self.children]:
                 self._reap(pidfd)
             if self.channel.fileno() in ready:
@@ -43,6 +49,24 @@ class Zygote:
                 except FrameError:
                     return
                 self._fork(unpack(frame.payload), frame.fds)
+
+    def _reap_ended(self) -> None:
+        """Reap whatever has ended: our children, and theirs, which become ours when a candidate dies first.
+
+        Left to process 1, as in many containers, they would stay as zombies for ever.
+        """
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pidfd = next((fd for fd, (pid, _) in self.children.items() if pid == ended.si_pid), None)
+            if pidfd is None:
+                os.waitpid(ended.si_pid, 0)
+            else:
+                self._reap(pidfd)
 
     def _reap(self, pidfd: int) -> None:
         pid, identity = self.children.pop(pidfd)
@@ -74,9 +98,11 @@ class Zygote:
         """Never returns: whatever happens, the child must not go on as a second zygote."""
         try:
             sock_fd, log_fd, state_fd = fds
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.channel.close()
-            for pidfd in self.children:
-                os.close(pidfd)
+            for fd in (self.wake, self._wake_end, *self.children):
+                os.close(fd)
             null = os.open("/dev/null", os.O_RDONLY)
             for target, source in ((0, null), (1, log_fd), (2, log_fd)):
                 os.dup2(source, target)
@@ -107,6 +133,7 @@ def _private_environment(scratch: str) -> None:
 
 def main(channel_fd: int, parent: int, cuda: bool) -> None:
     sandbox.die_with_parent(parent)
+    sandbox.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     provenance.install(cuda)
