@@ -14,7 +14,7 @@ from kb_ray.errors import KbRayError
 
 MODEL = "smollm2-135m-instruct"
 RUN = [
-    *("--tasks", "builtin:3", "--model", MODEL, "--prompt", "terse", "--max-tokens", "512"),
+    *("--tasks", "builtin:3", "--model", MODEL, "--prompt", "terse", "--max-tokens", "256"),
     *("--multi-turn", "--max-turns", "2", "--temperature", "0.7", "--output", "demo_llm_traces"),
 ]
 

@@ -57,6 +57,9 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     """
     from ray import serve
 
+    # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if serve.status().proxies:
         raise ConfigError("Serve runs already on this cluster: use `serve deploy`, or `serve shutdown` first")
     http = {**config.get("http_options", {})}
@@ -130,9 +133,6 @@ def main(argv: list[str] | None = None) -> int:
 def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | None) -> None:
     # Ray's own handler would end the process before Serve has let go of its replicas.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     print("starting (a minute or more) ...", flush=True)
     try:
         url = deploy(config, host=host, port=port)

@@ -10,28 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kb_ray.bench.child.compare import Comparison, compare
+from kb_ray.bench.child.compare import compare
 from kb_ray.bench.child.tolerance import EXACT, tolerance
 from kb_ray.bench.child.tree import DTYPES, Attributes
-from kb_ray.categories import CATEGORY_BY_STATUS
-from kb_ray.records import ErrorDetail, Status
-
-# As in the judge; several threads on a busy machine wait for each other longer than these tests take.
-torch.set_num_threads(1)
-
-INF, NAN = float("inf"), float("nan")
-FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-
-
-def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def error_of(comparison: Comparison) -> ErrorDetail:
-    assert comparison.error is not None
-    assert comparison.error.category == CATEGORY_BY_STATUS[comparison.status]
-    return comparison.error
-
+from kb_ray.records import Status
+from tests.unit.bench.comparing import FLOATS, INF, NAN, drawn, error_of
 
 VALUES: list[Any] = [
     drawn(3, 4),

@@ -7,26 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kb_ray.bench.child.compare import Comparison, compare
+from kb_ray.bench.child.compare import compare
 from kb_ray.bench.child.tolerance import BASE, CAP, tolerance
-from kb_ray.categories import CATEGORY_BY_STATUS
-from kb_ray.records import ErrorDetail, Status
-
-# As in the judge; several threads on a busy machine wait for each other longer than these tests take.
-torch.set_num_threads(1)
-
-INF, NAN = float("inf"), float("nan")
-FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-
-
-def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def error_of(comparison: Comparison) -> ErrorDetail:
-    assert comparison.error is not None
-    assert comparison.error.category == CATEGORY_BY_STATUS[comparison.status]
-    return comparison.error
+from kb_ray.records import Status
+from tests.unit.bench.comparing import FLOATS, INF, drawn, error_of
 
 
 def test_zeros_and_constants_do_not_pass_for_tiny_outputs_A32_B03() -> None:
