@@ -1,7 +1,8 @@
 """Generate Triton kernels, verify them, send failures back, keep every attempt as Parquet.
 
 `python -m kb_ray.generate`: config, preflight, run, summary. Exit codes: 0 done or a budget reached, 2 input
-that cannot be used (nothing was written), 1 our own failure, 130 and 143 stopped by a signal.
+that cannot be used (nothing was written), 1 our own failure, 130 and 143 stopped by a signal, 141 nobody reads
+its output any more.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped: SIGINT received; start the same command again to go on", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever read our output has enough of it (`| head`); Python would complain again at exit.
+        # Whoever read our output has enough of it (`| head`); Python would complain again at exit. What was
+        # finished is in the store, but a run that ended so is not done and must not say that it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 128 + signal.SIGPIPE
 
 
 async def _command(config: RunConfig) -> int:

@@ -46,6 +46,8 @@ def plan_text(ready: Ready) -> str:
         "device": _device_text(ready),
         "output": ready.store.uri,
     }
+    if ready.cluster is not None and ready.cluster.dashboard:
+        rows["ray"] = f"dashboard at http://{ready.cluster.dashboard}; workers are named kb-bench-{run.run_id}-N"
     return "\n".join(f"{name + ':':10}{value}" for name, value in rows.items())
 
 

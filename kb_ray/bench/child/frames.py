@@ -30,7 +30,6 @@ class Kind(IntEnum):
     # host <-> judge
     EVALUATE = 1
     VERDICT = 2
-    STATUS = 3
     # judge <-> zygote
     FORK = 10
     FORKED = 11
