@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 # A local Ray with a token on disk needs this before ray is imported.
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: demo demo-llm test lint clean help
+.PHONY: demo demo-llm test selftest bench lint clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -41,6 +41,12 @@ demo-llm: $(VENV)/.llm ## serve SmolLM2-135M with vLLM on this machine's CPU and
 
 test: $(VENV)/.dev $(VENV)/.llm ## all tests, with real Ray, vLLM and S3 servers
 	$(BIN)/python -m pytest $(ARGS)
+
+selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster
+	$(BIN)/python -m tests.threats $(ARGS)
+
+bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; KERNELBENCH=checkout measures that beside
+	$(BIN)/python -m benchmarks.verifier --output bench.json --document docs/measurements.md $(if $(KERNELBENCH),--kernelbench $(KERNELBENCH)) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .

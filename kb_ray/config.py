@@ -51,8 +51,14 @@ class RunConfig(BaseModel):
         int | None, Field(ge=0, le=1_000_000), Shown("samples", "1000 if no --tasks and no counts")
     ] = None
     """Samples drawn from KernelBench, likewise."""
-    kernelbench_root: Annotated[str | None, Shown("folder", "the data set hub", "existing folder")] = None
-    """A local checkout of KernelBench to read its problems from."""
+    kernelbench_root: Annotated[
+        str | None,
+        Shown("folder", "a checkout called KernelBench nearby, else the hub", "folder, or exported .parquet or .jsonl"),
+    ] = None
+    """A local checkout of KernelBench to read its problems from; one nearby is found by itself."""
+    column: Annotated[tuple[str, ...], Shown("FIELD=COLUMN", "the usual names", "FIELD=COLUMN")] = ()
+    """Column of file: sources that holds a field, such as code=torch_source; repeatable. Fields: code, name,
+    task_id, level, problem_id, uuid, entry_point, input_shapes."""
     samples: Annotated[int, Field(ge=1, le=10_000), Shown("episodes per task")] = 1
     """Independent episodes for each task of --tasks."""
 
@@ -103,6 +109,17 @@ class RunConfig(BaseModel):
     """Timed calls of each side."""
     timeout: Annotated[float, Field(gt=0, le=3600), Shown("seconds per phase")] = 60.0
     """Time for each phase (load, compile, run), counted while running and not while waiting."""
+
+    torch_ops: Annotated[Literal["allow", "report", "forbid"], Shown("policy")] = "report"
+    """PyTorch operators that compute within a kernel's code: ignore them, report them, or call it a hack."""
+    generalise: Annotated[Literal["off", "report", "require"], Shown("policy")] = "report"
+    """Try correct kernels at another shape and dtype: never, as evidence, or as a condition of being correct."""
+    baseline: Annotated[Literal["eager", "compile"], Shown("baseline")] = "eager"
+    """compile also times the reference through torch.compile; speedups stay those over eager."""
+    tf32: Annotated[bool, Shown("switch")] = False
+    """Allow TF32 in float32 products, on both sides alike."""
+    exclude_flagged: Annotated[bool, Shown("switch")] = False
+    """Leave out tasks that the task gate flags: trivially solved, constant, or not deterministic."""
 
     max_hours: Annotated[float | None, Field(gt=0, le=10_000), Shown("hours", "no limit")] = None
     """Stop cleanly after this time; start again to go on."""
@@ -164,6 +181,10 @@ class RunConfig(BaseModel):
             n_trials=self.n_trials,
             timeout_s=self.timeout,
             device=device,
+            torch_ops=self.torch_ops,
+            generalise=self.generalise,
+            baseline=self.baseline,
+            tf32=self.tf32,
         )
 
     def public(self) -> dict[str, Any]:
@@ -195,6 +216,10 @@ def identity(
         "n-warmup": bench.n_warmup,
         "timeout": bench.timeout_s,
         "device": bench.device,
+        "torch-ops": bench.torch_ops,
+        "generalise": bench.generalise,
+        "baseline": bench.baseline,
+        "tf32": bench.tf32,
         "verifier version": VERIFIER_VERSION,
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -49,7 +49,10 @@ _FAILING_S = 60.0
 
 
 class Pool(Protocol):
-    """What gives verdicts: `bench.pool.BenchPool`."""
+    """What gives verdicts: `bench.pool.BenchPool`. `lost` says why none will come any more, or is None."""
+
+    @property
+    def lost(self) -> str | None: ...
 
     async def evaluate(self, request: BenchRequest) -> Verdict:
         """The verdict; InfraError after the pool's own retries."""
@@ -86,7 +89,8 @@ class Ending:
 class Drive:
     """One start of a run. `run` once; `stop` may be called from a signal handler of the same loop.
 
-    `capacity` tells how many candidates the pool verifies at once, now: workers come and go.
+    `capacity` tells how many candidates the pool verifies at once, now: workers come and go. `admits` says
+    whether a task is to be run at all; None runs every one.
     """
 
     def __init__(
@@ -102,19 +106,19 @@ class Drive:
         capacity: Callable[[], int],
         sink: Sink,
         tally: Tally,
+        admits: Callable[[Task], Awaitable[bool]] | None = None,
     ) -> None:
         self._config, self._run_id, self._fingerprint = config, run_id, fingerprint
         self._prompt, self._bench = prompt, bench
         self._completer, self._pool, self._capacity = completer, pool, capacity
-        self._sink, self._tally = sink, tally
+        self._sink, self._tally, self._admits = sink, tally, admits
         self._policy = Policy(max_turns=config.turns, target_speedup=config.target_speedup)
         self._places = Places(config.batch_size)
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ending: Ending | None = None
         self._failure: BaseException | None = None
-        self._failures_in_a_row = 0
-        self._last_success = time.monotonic()
+        self._failures_in_a_row, self._last_success = 0, time.monotonic()
         self._unsolved: list[Work] = []
 
     async def run(self, work: Iterable[Work], again: Iterable[Work] = ()) -> Ending:
@@ -205,6 +209,9 @@ class Drive:
             self.stop(Ending("budget", f"--max-gpu-hours {config.max_gpu_hours:g} reached"))
 
     async def _episode(self, work: Work) -> None:
+        if self._admits is not None and not await self._admits(work.task):
+            self._tally.total -= 1
+            return
         state, action = start(work.task, opening_messages(work.task, self._prompt), self._policy)
         event: Event
         while not isinstance(action, Finish):
@@ -222,12 +229,9 @@ class Drive:
         episode = to_episode(
             state,
             action,
-            episode_id=self._id(work),
-            run_id=self._run_id,
-            sample=work.sample,
-            attempt=work.attempt,
+            episode_id=self._id(work), run_id=self._run_id, sample=work.sample, attempt=work.attempt,
             created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )
+        )  # fmt: skip
         # The sink blocks while a store that is down lets episodes pile up; the loop must not.
         await asyncio.to_thread(self._sink.add, episode)
         self._tally.ended(episode)
@@ -241,9 +245,10 @@ class Drive:
             self._failures_in_a_row, self._last_success = 0, now
             return
         self._failures_in_a_row += 1
-        if self._failures_in_a_row >= _TOO_MANY_FAILURES and now - self._last_success >= _FAILING_S:
-            message = f"{self._failures_in_a_row} episodes in a row failed, the last with: {episode.error}"
-            self.stop(Ending("failing", message, exit_code=1))
+        long = self._failures_in_a_row >= _TOO_MANY_FAILURES and now - self._last_success >= _FAILING_S
+        message = f"{self._failures_in_a_row} episodes in a row failed, the last with: {episode.error}"
+        if long or self._pool.lost:
+            self.stop(Ending("failing", self._pool.lost or message, exit_code=1))
 
     async def _ask(self, work: Work, state: State, messages: tuple[Message, ...]) -> Event | None:
         """The model's answer as an event; None where the run stops before the request is sent."""
@@ -277,12 +282,8 @@ class Drive:
         return Answered(completion=completion, model_queue_s=sent - asked, model_s=time.monotonic() - sent)
 
     async def _evaluate(self, work: Work, state: State, action: Evaluate) -> Event:
-        request = BenchRequest(
-            request_id=f"{self._id(work)}-{len(state.turns)}",
-            task=work.task,
-            kernel_code=action.code,
-            settings=self._bench,
-        )
+        name = f"{self._id(work)}-{len(state.turns)}"
+        request = BenchRequest(request_id=name, task=work.task, kernel_code=action.code, settings=self._bench)
         self._tally.waiting_on_bench += 1
         handed = time.monotonic()
         try:

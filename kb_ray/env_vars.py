@@ -41,6 +41,9 @@ RAY_OBJECT_STORE_MAX = "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES"
 RAY_USAGE_STATS = "RAY_USAGE_STATS_ENABLED"
 """0 unless set: nothing is reported to anybody."""
 
+BENCH_CGROUP = "KB_BENCH_CGROUP"
+"""A cgroup v2 folder delegated to bench workers, in which candidates' memory and processes are bounded."""
+
 DESCRIBED = {
     VLLM_API_KEY: "key of the model server (--api-key)",
     KERNELBENCH_ROOT: "local checkout of KernelBench (--kernelbench-root)",
@@ -52,6 +55,7 @@ DESCRIBED = {
     RAY_ADDRESS: "Ray cluster to join (--ray-address)",
     RAY_AUTH_MODE: "token or disabled; token where a token is found",
     RAY_AUTH_TOKEN_PATH: "file with the cluster's token; ~/.ray/auth_token otherwise",
+    BENCH_CGROUP: "on bench nodes: a delegated cgroup v2 folder to bound candidates in",
 }
 """Variables that are not flags' KB_RAY_ names, with what each is for; `.env.example` lists the same."""
 

@@ -20,6 +20,7 @@ from kb_ray.config import RunConfig
 from kb_ray.config_sources import parse_command
 from kb_ray.drive import Drive, Ending
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.flagging import Flagging
 from kb_ray.preflight import Ready, preflight
 from kb_ray.stopping import exit_after, stop_on_signals, unless
 from kb_ray.tally import Tally
@@ -81,6 +82,7 @@ async def _run(ready: Ready) -> int:
     tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic())
     pool = BenchPool(config.bench_workers, ready.bench_concurrency, ready.bench.device, run.run_id)
     sink = TraceSink(ready.store, config.save_interval)
+    flagging = Flagging(pool, ready.bench, _note) if config.exclude_flagged else None
     drive = Drive(
         config,
         run_id=run.run_id,
@@ -92,6 +94,7 @@ async def _run(ready: Ready) -> int:
         capacity=lambda: pool.stats.capacity,
         sink=sink,
         tally=tally,
+        admits=flagging.admits if flagging else None,
     )
     ending: Ending | None = None
     with stop_on_signals(drive.stop) as stopped:
@@ -107,6 +110,8 @@ async def _run(ready: Ready) -> int:
                 await asyncio.to_thread(sink.close, _FLUSH_ON_SIGNAL_S if signalled else None)
                 if ending is not None:
                     print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
+                    if flagging and flagging.left_out:
+                        print(f"left out:  {flagging.left_out} tasks, flagged as told above", flush=True)
             finally:
                 with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
                     await pool.close()

@@ -26,6 +26,7 @@ from kb_ray.model.completer import Completer, ModelInfo
 from kb_ray.prompts.opening import PromptSetting, opening_messages, template_text
 from kb_ray.records import REDONE_ON_RESUME, Task
 from kb_ray.tasks import Sources, plan
+from kb_ray.tasks.rows import read_columns
 from kb_ray.traces.resume import FinishedEpisode, finished
 from kb_ray.traces.run import RunInfo, fingerprint, open_run, read_run
 from kb_ray.traces.store import Store, open_store
@@ -171,6 +172,7 @@ def _sources(config: RunConfig) -> Sources:
         samples=config.samples,
         seed=config.seed,
         kernelbench_root=config.kernelbench_root,
+        columns=read_columns(config.column),
     )
 
 

@@ -158,6 +158,11 @@ class Evidence(Record):
     torch_ops: dict[str, int] = {}
     """Torch operators that compute, with how often each was called."""
     kernel_time_share: float | None = None
+    """Share of a call's GPU time that kernels of the candidate's own file took, 0 to 1; None where not timed."""
+    generalises: dict[str, str] = {}
+    """Status at a shape or dtype that the task does not promise, by `shape` and `dtype`, where it was tried."""
+    input_bytes: int | None = None
+    """Bytes of the task's inputs, where they were made or estimated."""
     sandbox_level: str = "none"
     flags: tuple[str, ...] = ()
 
@@ -199,6 +204,10 @@ class Verdict(Record):
     fast_2: bool | None = None
     kernel_time: Timing | None = None
     reference_time: Timing | None = None
+    compiled_time: Timing | None = None
+    """The reference through torch.compile, where asked for."""
+    speedup_compiled: float | None = None
+    """`compiled_time` over kernel time."""
     error: ErrorDetail | None = None
     evidence: Evidence = Evidence()
     env: Environment = Environment()

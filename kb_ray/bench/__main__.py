@@ -1,8 +1,9 @@
 """`python -m kb_ray.bench CANDIDATE.py --reference REF.py`: the verdict on one file, without Ray.
 
 `--jsonl FILE` takes many rows {id, kernel_code, problem_code} and prints one JSON line for each as it
-finishes. Exit code: 0 all correct, 1 not, 2 unusable arguments, 3 our own failure. Does not know how a
-verdict is reached.
+finishes; `--recheck STORE` verifies the kernels of a trace store again. Exit code: 0 all correct, 1 not,
+2 unusable arguments or rows, 3 our own failure; with --recheck 0 if every kernel got its verdict. Does not know
+how a verdict is reached.
 """
 
 from __future__ import annotations
@@ -10,26 +11,38 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here
+from pydantic import ValidationError
+
+from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, local_device
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.records import Status, Verdict
+
+_ON_RAY = 64
+"""Requests under way at once where a cluster evaluates them: its pool holds what its workers have no place for."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if (options.candidate is None) == (options.jsonl is None):
-        parser.error("give either CANDIDATE.py with --reference, or --jsonl FILE")
+    if sum(given is not None for given in (options.candidate, options.jsonl, options.recheck)) != 1:
+        parser.error("give either CANDIDATE.py with --reference, or --jsonl FILE, or --recheck STORE")
+    if options.recheck is None and (options.output or options.jsonl_out):
+        parser.error("--output and --jsonl-out are for --recheck")
+    if options.output and options.jsonl_out:
+        parser.error("give --output or --jsonl-out, not both")
     if options.candidate is not None and options.reference is None:
         parser.error("--reference REF.py is needed: the PyTorch program to compare with")
     try:
-        return _many(options) if options.jsonl else _one(options)
+        return _recheck(options) if options.recheck else _many(options) if options.jsonl else _one(options)
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -69,6 +82,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--n-trials", type=int, default=50, help="timed calls of each side, 3 to 10000 (%(default)s)")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for each phase, up to 3600 (%(default)s)")
     parser.add_argument(
+        "--torch-ops", choices=("allow", "report", "forbid"), default="report",
+        help="PyTorch operators that compute in a candidate: nothing, evidence, or a hack (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--generalise", choices=("off", "report", "require"), default="report",
+        help="try a correct kernel at another shape and dtype (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--baseline", choices=("eager", "compile"), default="eager", help="what is timed besides (%(default)s)"
+    )
+    parser.add_argument("--tf32", action="store_true", help="allow TF32 on both sides")
+    parser.add_argument("--ray", action="store_true", help="evaluate in the pool of the Ray cluster at RAY_ADDRESS")
+    parser.add_argument("--recheck", metavar="STORE", help="verify the kernels of a trace store again")
+    parser.add_argument("--output", metavar="STORE", help="with --recheck: a new store with the new verdicts")
+    parser.add_argument("--jsonl-out", type=Path, metavar="FILE", help="with --recheck: one line for each kernel")
+    parser.add_argument(
         "--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU where there is one"
     )
     return parser
@@ -88,61 +117,104 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    source = sys.stdin if options.jsonl == "-" else _read(Path(options.jsonl)).splitlines()
-    rows = list(_rows(source))
+    """Answers every row, a bounded number at a time, so that a file may be larger than memory."""
     statuses: set[Status] = set()
     unusable = False
-    with ThreadPoolExecutor(CONCURRENCY) as threads:
-        work = [threads.submit(_row, options, row) for row in rows]
-        for done in as_completed(work):
-            line, status = done.result()
-            print(json.dumps(line), flush=True)
+    with _lines(options.jsonl) as lines, ThreadPoolExecutor(_at_once(options)) as threads:
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+        for row, status in _as_finished(threads, _at_once(options), lambda item: _row(options, *item), numbered):
+            print(json.dumps(row), flush=True)
             statuses |= {status} if status else set()
             unusable |= status is None
     return 2 if unusable else _exit_code(statuses)
 
 
-def _rows(lines: Any) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            row = _json(line, f"line {number}")
-            missing = {"kernel_code", "problem_code"} - set(row if isinstance(row, dict) else ())
-            if missing:
-                raise ConfigError(f"line {number} has no {' and no '.join(sorted(missing))}")
-            yield {"id": number, **row}
+def _as_finished(
+    threads: ThreadPoolExecutor, at_once: int, work: Callable[[Any], Any], items: Iterable[Any]
+) -> Iterator[Any]:
+    """Results of `work` over `items`, in the order in which they finish; few items are read ahead."""
+    waiting, items = set[Future[Any]](), iter(items)
+    while True:
+        waiting |= {threads.submit(work, item) for item in islice(items, 2 * at_once - len(waiting))}
+        if not waiting:
+            return
+        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
 
 
-def _row(options: argparse.Namespace, row: dict[str, Any]) -> tuple[dict[str, Any], Status | None]:
+def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str, Any], Status | None]:
     """One output line and its status; None where the row itself cannot be used."""
+    row: Any = None
     try:
+        row = _json(text, f"line {number}")
+        missing = {"kernel_code", "problem_code"} - set(row if isinstance(row, dict) else ())
+        if missing:
+            raise ConfigError(f"line {number} has no {' and no '.join(sorted(missing))}")
+        if not (isinstance(row["kernel_code"], str) and isinstance(row["problem_code"], str)):
+            raise ConfigError(f"line {number}: kernel_code and problem_code must be text")
         verdict = _evaluate(
             options,
             kernel_code=row["kernel_code"],
             reference_code=row["problem_code"],
             input_shapes=row.get("input_shapes"),
-            kernel_name=str(row["id"]),
+            kernel_name=str(row.get("id", number)),
         )
     except KbRayError as error:
-        return {"id": row["id"], "error": str(error)}, None
-    return {"id": row["id"], **answer(verdict)}, verdict.status
+        return {"id": row.get("id", number) if isinstance(row, dict) else number, "error": str(error)}, None
+    return {"id": row.get("id", number), **answer(verdict)}, verdict.status
+
+
+def _recheck(options: argparse.Namespace) -> int:
+    # Stores need pyarrow: only who reads one waits for it.
+    from kb_ray.bench.recheck import recheck
+
+    device = ("cuda" if options.ray else local_device()) if options.device == "auto" else options.device
+    counts = {"n_correctness": options.n_correctness, "n_trials": options.n_trials}
+    try:
+        settings = BenchSettings(**counts, device=device, **_policy(options))
+    except ValidationError as error:
+        raise ConfigError(invalid(error)) from None
+    changes = recheck(
+        options.recheck, settings, _evaluator(options), _at_once(options), lambda line: print(line, flush=True),
+        options.jsonl_out, options.output,
+    )  # fmt: skip
+    print(changes.table())
+    return 3 if changes.infra else 0
 
 
 def _evaluate(options: argparse.Namespace, **what: Any) -> Verdict:
-    return evaluate_here(
-        bench_request(
-            **what,
-            n_correctness=options.n_correctness,
-            n_trials=options.n_trials,
-            timeout_s=options.timeout,
-            device=None if options.device == "auto" else options.device,
-        )
-    )
+    device = None if options.device == "auto" else options.device
+    counts = {"n_correctness": options.n_correctness, "n_trials": options.n_trials}
+    return _evaluator(options)(bench_request(**what, **counts, device=device, **_policy(options)))
+
+
+def _policy(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("torch_ops", "generalise", "baseline", "tf32")
+    return {"timeout_s": options.timeout} | {name: getattr(options, name) for name in names}
+
+
+def _evaluator(options: argparse.Namespace) -> Callable[[BenchRequest], Verdict]:
+    return evaluate_on_ray if options.ray else evaluate_here
+
+
+def _at_once(options: argparse.Namespace) -> int:
+    return _ON_RAY if options.ray else CONCURRENCY
 
 
 def _exit_code(statuses: set[Status]) -> int:
     if Status.INFRA_ERROR in statuses:
         return 3
     return 0 if statuses <= {Status.OK} else 1
+
+
+def _lines(name: str) -> Any:
+    """An open file of text; standard input for `-`, which is left open."""
+    if name == "-":
+        return nullcontext(sys.stdin)
+    try:
+        return open(name, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"cannot read {name}: {error}") from None
 
 
 def _read(path: Path) -> str:

@@ -10,9 +10,9 @@ import os
 import socket
 import sys
 import threading
-from typing import Literal
+from typing import Any, Literal
 
-from kb_ray.bench.host import Evaluator
+from kb_ray.bench.host import Evaluator, Fault, Quarantined
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import InfraError
 from kb_ray.records import Record, Status, Verdict
@@ -28,6 +28,8 @@ class Reply(Record):
     verdict: Verdict | None = None
     infra: str | None = None
     """One line: what broke. Worth a try on another worker."""
+    quarantine: str | None = None
+    """One line, with `infra`: this worker's device is not to be trusted until `readmit` says so."""
     blames_reference: bool = False
     """The reference itself failed there: if it does so on another worker too, no worker will do."""
 
@@ -46,24 +48,30 @@ class WorkerStats(Record):
     """Requests in work."""
     pids: dict[str, int]
     """Process ids of the judge and of the zygotes of candidates and references, of those that live."""
+    quarantine: str | None = None
+    """Why its device is not trusted now."""
 
 
 class BenchActor:
     """An Evaluator on one device, for one caller or many threads.
 
     `concurrency`: requests evaluated at once. `gpu`: index or UUID; None takes the one that Ray assigned,
-    else the first visible one. Construction starts nothing: `ready` does, and after a failure again.
+    else the first visible one. `fault`: see Evaluator. Construction starts nothing: `ready` does, and after a
+    failure again.
     """
 
-    def __init__(self, device: Device, concurrency: int, name: str, gpu: str | None = None) -> None:
+    def __init__(
+        self, device: Device, concurrency: int, name: str, gpu: str | None = None, fault: Fault | None = None
+    ) -> None:
         self._name = name
         self._gpu = assigned_gpu() if device == "cuda" and gpu is None else gpu
-        self._evaluator = Evaluator(device, self._gpu, concurrency, name)
+        self._evaluator = Evaluator(device, self._gpu, concurrency, name, fault=fault)
         self._lock = threading.Lock()
         self._verdicts = 0
         self._busy = 0
         self._judges: set[int] = set()
         self._stopped = False
+        self._quarantine: str | None = None
 
     def ready(self) -> str | None:
         """Waits until verdicts can be given and returns None, or one line that says why they cannot."""
@@ -74,6 +82,17 @@ class BenchActor:
         self._note_judge()
         return None
 
+    def readmit(self) -> str | None:
+        """Starts all processes anew and returns None if the device passes its check then, else why it stays out.
+
+        Requests in work get an infra reply. Blocks, as `ready` does.
+        """
+        self._evaluator.stop()
+        reason = self.ready()
+        if reason is None:
+            self._quarantine = None
+        return reason
+
     def evaluate(self, request_json: str) -> str:
         """`BenchRequest` as JSON to `Reply` as JSON. Blocks; thread-safe. Never raises for a request."""
         request = BenchRequest.model_validate_json(request_json)
@@ -82,6 +101,9 @@ class BenchActor:
         self._count(busy=1)
         try:
             verdict = self._evaluator.evaluate(request)
+        except Quarantined as error:
+            self._quarantine = str(error)
+            return self._infra(request, f"{self._where()} is quarantined: {error}", quarantine=str(error))
         except Exception as error:
             # Whatever it is, it is ours: a bad kernel comes back as a verdict.
             return self._infra(request, f"{self._where()}: {one_line(error)}")
@@ -106,6 +128,7 @@ class BenchActor:
             restarts=max(0, len(self._judges) - 1),
             busy=self._busy,
             pids=self._evaluator.pids(),
+            quarantine=self._quarantine,
         )
 
     def stop(self) -> None:
@@ -124,11 +147,11 @@ class BenchActor:
             self._judges.add(judge)
 
     def _where(self) -> str:
-        return f"{self._name} on {socket.gethostname()}"
+        gpu = f" (GPU {self._gpu})" if self._gpu is not None else ""
+        return f"{self._name} on {socket.gethostname()}{gpu}"
 
-    def _infra(self, request: BenchRequest, what: str, blames_reference: bool = False) -> str:
-        reply = Reply(request_id=request.request_id, infra=what, blames_reference=blames_reference)
-        return reply.model_dump_json()
+    def _infra(self, request: BenchRequest, what: str, **more: Any) -> str:
+        return Reply(request_id=request.request_id, infra=what, **more).model_dump_json()
 
 
 def assigned_gpu() -> str:

@@ -16,12 +16,12 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, Unpack
 
 from pydantic import ValidationError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply
-from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, InfraError, TaskError
 from kb_ray.records import ErrorDetail, Stage, Status, Task, Verdict
 from kb_ray.tasks.program import read_program
@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Shapes = Mapping[str, Mapping[str, Any]]
+
+
+class Policy(TypedDict, total=False):
+    """What else may be said of how to verify, by keyword: the fields of the same names of `BenchSettings`."""
+
+    timeout_s: float
+    torch_ops: Literal["allow", "report", "forbid"]
+    generalise: Literal["off", "report", "require"]
+    baseline: Literal["eager", "compile"]
+    tf32: bool
+
 
 CONCURRENCY = 4
 """Candidates that one worker checks at once; timing is alone in any case."""
@@ -67,14 +78,17 @@ def benchmark_triton_kernel(
     n_correctness: int = 5,
     n_trials: int = 50,
     kernel_name: str | None = None,
+    **policy: Unpack[Policy],
 ) -> BenchRequest:
     """Verifies and times a kernel against `reference_impl`.
 
     `input_shapes`: {"x": {"shape": [1024], "dtype": "float32"}} by parameter name; None leaves the inputs
-    to the reference's own `get_inputs()`. Raises TaskError for a reference that cannot be used, ConfigError
-    for numbers or shapes that cannot.
+    to the reference's own `get_inputs()`. `policy`: see Policy. Raises TaskError for a reference that cannot
+    be used, ConfigError for numbers or shapes that cannot.
     """
-    return bench_request(kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name)
+    return bench_request(
+        kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name, **policy
+    )
 
 
 @Benchmark
@@ -84,12 +98,13 @@ def benchmark_kernelbench(
     n_correctness: int = 5,
     n_trials: int = 50,
     kernel_name: str | None = None,
+    **policy: Unpack[Policy],
 ) -> BenchRequest:
     """Verifies and times a kernel against a problem with `Model`, `get_inputs` and `get_init_inputs`.
 
-    Raises TaskError for a problem that cannot be used, ConfigError for numbers out of range.
+    `policy`: see Policy. Raises TaskError for a problem that cannot be used, ConfigError for numbers out of range.
     """
-    return bench_request(kernel_code, problem_code, None, n_correctness, n_trials, kernel_name)
+    return bench_request(kernel_code, problem_code, None, n_correctness, n_trials, kernel_name, **policy)
 
 
 class BatchBenchmark:
@@ -125,23 +140,23 @@ def bench_request(
     n_trials: int = 50,
     kernel_name: str | None = None,
     *,
-    timeout_s: float = 60.0,
     device: Device | None = None,
+    **policy: Unpack[Policy],
 ) -> BenchRequest:
     """One request of a reference in either style; `device` None: a GPU where this machine has one."""
+    device = device or local_device()
     try:
-        settings = BenchSettings(
-            n_correctness=n_correctness,
-            n_trials=n_trials,
-            timeout_s=timeout_s,
-            device=device or local_device(),
-        )
+        settings = BenchSettings(n_correctness=n_correctness, n_trials=n_trials, device=device, **policy)
         task = reference_task(reference_code, kernel_name or "kernel", input_shapes)
         return BenchRequest(request_id=uuid.uuid4().hex, task=task, kernel_code=kernel_code, settings=settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{where}: {first['msg']}, got {first['input']!r}") from None
+        raise ConfigError(invalid(error)) from None
+
+
+def invalid(error: ValidationError) -> str:
+    """The first thing that is wrong with given settings, as one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r}"
 
 
 def reference_task(reference_code: str, name: str, input_shapes: Shapes | None = None) -> Task:
@@ -151,15 +166,9 @@ def reference_task(reference_code: str, name: str, input_shapes: Shapes | None =
     except TaskError as error:
         raise TaskError(f"the reference of {name} {error}") from None
     return Task(
-        task_id=f"api/{name}",
-        source="api",
-        name=name,
-        reference_code=reference_code,
-        style=program.style,
-        entry_point=program.entry_point,
-        init_convention=program.init_convention,
-        input_shapes=program.input_shapes,
-    )
+        task_id=f"api/{name}", source="api", name=name, reference_code=reference_code, style=program.style,
+        entry_point=program.entry_point, init_convention=program.init_convention, input_shapes=program.input_shapes,
+    )  # fmt: skip
 
 
 def answer(verdict: Verdict) -> dict[str, Any]:
@@ -186,9 +195,22 @@ def evaluate_here(request: BenchRequest) -> Verdict:
         reply = Reply.model_validate_json(worker.evaluate(request.model_dump_json()))
         if reply.verdict is not None:
             return reply.verdict
-        if reply.blames_reference:
+        if reply.blames_reference or (reply.quarantine is not None and not _readmitted(worker)):
             break
     return _infra_verdict(str(reply.infra))
+
+
+def evaluate_on_ray(request: BenchRequest) -> Verdict:
+    """The verdict, reached in the Ray pool that `.remote` uses. Blocks; thread-safe."""
+    import ray
+
+    return Verdict.model_validate_json(ray.get(_front().verdict.remote(request.model_dump_json())))
+
+
+def _readmitted(worker: BenchActor) -> bool:
+    """Whether this process's own worker is out of quarantine, after a restart if need be."""
+    with _lock:
+        return worker.stats().quarantine is None or worker.readmit() is None
 
 
 def local_device() -> Device:
@@ -206,6 +228,10 @@ class BenchFront:
 
     async def answer(self, request_json: str) -> dict[str, Any]:
         """`BenchRequest` as JSON to the mapping of its verdict."""
+        return answer(Verdict.model_validate_json(await self.verdict(request_json)))
+
+    async def verdict(self, request_json: str) -> str:
+        """`BenchRequest` as JSON to its Verdict as JSON; the device is the pool's, whatever the request says."""
         request = BenchRequest.model_validate_json(request_json)
         settings = request.settings.model_copy(update={"device": self._device})
         try:
@@ -213,7 +239,7 @@ class BenchFront:
             verdict = await pool.evaluate(request.model_copy(update={"settings": settings}))
         except InfraError as error:
             verdict = _infra_verdict(str(error))
-        return answer(verdict)
+        return verdict.model_dump_json()
 
     async def answer_batch(self, requests_json: list[str]) -> list[dict[str, Any]]:
         """The same for many, in their order."""
@@ -238,8 +264,9 @@ async def _start_pool(device: Device) -> BenchPool:
 def _front() -> Any:
     import ray
 
-    if not ray.is_initialized():
-        ray.init()
+    with _lock:
+        if not ray.is_initialized():
+            ray.init()
     # Held for as long as this process is connected: Ray ends an actor that nobody holds.
     connection = ray.get_runtime_context().get_worker_id()
     if connection not in _fronts:
@@ -269,4 +296,4 @@ def _batch_item(number: int, arguments: Mapping[str, Any]) -> BenchRequest:
 
 def _infra_verdict(reason: str) -> Verdict:
     error = ErrorDetail(category="INFRASTRUCTURE ERROR", message=reason)
-    return Verdict.of(Status.INFRA_ERROR, Stage.STATIC, error=error)
+    return Verdict.of(Status.INFRA_ERROR, Stage.STATIC, error=error, verifier_version=VERIFIER_VERSION)

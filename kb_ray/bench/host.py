@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,7 @@ from kb_ray.errors import InfraError
 from kb_ray.records import Environment, Evidence, Stage, Verdict
 
 START_TIMEOUT_S = 180.0
+Fault = Literal["once", "always"]
 _KEPT_VARIABLES = (
     "PATH",
     "LANG",
@@ -38,10 +39,15 @@ _KEPT_VARIABLES = (
     "CUDA_PATH",
     "TZ",
     "OPENBLAS_CORETYPE",
+    "KB_BENCH_CGROUP",
 )
 _BOOT = "import sys, json; c = json.loads(sys.argv[1]); sys.path[:0] = c['path']; "
 
 log = logging.getLogger("kb_ray.bench")
+
+
+class Quarantined(InfraError):
+    """The device is not to be trusted until its processes have been started anew."""
 
 
 class _Call:
@@ -50,11 +56,16 @@ class _Call:
     def __init__(self) -> None:
         self.done = threading.Event()
         self.verdict: Verdict | None = None
-        self.error = ""
+        self.error: InfraError | None = None
 
 
 class Evaluator:
-    """Verdicts on one device. `evaluate` is blocking and thread-safe; `concurrency` run at once."""
+    """Verdicts on one device. `evaluate` is blocking and thread-safe; `concurrency` run at once.
+
+    `bounds`: what a candidate may use with all that it starts, by the names of `watchdog.Bounds`; None: the usual.
+    `fault`, for tests: the device fails its first check after a suspicious verdict and passes again after a
+    restart ("once"), or does not ("always").
+    """
 
     def __init__(
         self,
@@ -62,8 +73,11 @@ class Evaluator:
         gpu: str | None = None,
         concurrency: int = 2,
         name: str = "local",
+        bounds: Mapping[str, int] | None = None,
+        fault: Fault | None = None,
     ) -> None:
         self.device, self.gpu, self.concurrency, self.name = device, gpu, concurrency, name
+        self._bounds, self._fault, self._started = bounds, fault, False
         self.run_dir: Path | None = None
         self.environment = Environment(device=device)
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
@@ -85,12 +99,13 @@ class Evaluator:
             self._on_keeper(self._launch)
 
     def evaluate(self, request: BenchRequest) -> Verdict:
-        """The verdict of one candidate; InfraError when a process of ours died meanwhile.
+        """The verdict of one candidate; InfraError when a process of ours died meanwhile, Quarantined when the
+        device is not to be trusted: `stop` and `start` then, which fails where it still is not.
 
         What the source alone decides is decided here, before any process is touched.
         """
         started = time.monotonic()
-        finding = check_static(request.kernel_code)
+        finding = None if request.inspect else check_static(request.kernel_code)
         if finding is not None:
             return Verdict.of(
                 finding.status, Stage.STATIC, error=finding.error, env=self.environment,
@@ -113,7 +128,7 @@ class Evaluator:
             self._fail_all(channel, f"the judge is gone ({error})")
         call.done.wait()
         if call.verdict is None:
-            raise InfraError(call.error)
+            raise call.error or InfraError("the judge gave no reason")
         return call.verdict
 
     def pids(self) -> dict[str, int]:
@@ -178,6 +193,10 @@ class Evaluator:
             codes = {role: p.poll() for role, p in self._processes.items()}
             self._shut()
             raise InfraError(f"the judge did not start ({error}; exit codes {codes})") from error
+        if frame.kind == Kind.UNFIT:
+            self._shut()
+            raise Quarantined(frame.payload.decode())
+        self._started = True
         self.environment = Environment.model_validate_json(frame.payload)
         with self._lock:
             self._channel = channel
@@ -190,14 +209,17 @@ class Evaluator:
         if self.device == "cuda":
             environment["CUDA_VISIBLE_DEVICES"] = self.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0")
             environment["CUDA_MODULE_LOADING"] = "LAZY"
+            # One hardware queue a process: creating a context then takes half the time.
+            environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
         else:
             environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
         if thin or self.device == "cpu":
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        fault = "later" if self._fault and not self._started else "start" if self._fault == "always" else None
         config = {
             "path": [p for p in sys.path if p and os.path.isdir(p)] + [str(Path(__file__).parents[2])],
             "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
-            "run_dir": str(self.run_dir),
+            "run_dir": str(self.run_dir), "bounds": self._bounds and dict(self._bounds), "fault": fault,
         }  # fmt: skip
         return subprocess.Popen(
             [sys.executable, "-I", "-c", _BOOT + code, json.dumps(config)],
@@ -216,7 +238,10 @@ class Evaluator:
             call = self._calls.pop(answer["request_id"])
             if "verdict" in answer:
                 call.verdict = Verdict.model_validate_json(answer["verdict"])
-            call.error = answer.get("infra", "")
+            elif "quarantine" in answer:
+                call.error = Quarantined(answer["quarantine"])
+            else:
+                call.error = InfraError(answer["infra"])
             call.done.set()
 
     def _fail_all(self, channel: Channel, why: str) -> None:
@@ -226,7 +251,7 @@ class Evaluator:
             self._channel = None
             calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.error = why
+            call.error = InfraError(why)
             call.done.set()
 
     def _shut(self) -> None:
@@ -234,7 +259,7 @@ class Evaluator:
             channel, self._channel = self._channel, None
             calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.error = "the evaluator was stopped"
+            call.error = InfraError("the evaluator was stopped")
             call.done.set()
         self._clear()
         if channel is not None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 import ray
 
 from kb_ray.bench.actor import Device, Reply, WorkerStats
 from kb_ray.bench.dispatch import Dispatch, Ticket
+from kb_ray.bench.host import Fault
 from kb_ray.bench.placement import place
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.bench.worker import Worker
@@ -41,6 +43,8 @@ class PoolStats(Record):
     """Requests that the ready workers take at once."""
     workers: int
     ready: int
+    quarantined: tuple[str, ...] = ()
+    """One line for each worker whose device is not trusted now."""
 
 
 class BenchPool:
@@ -49,7 +53,8 @@ class BenchPool:
     `workers`: how many; None or 0 takes one per GPU, or one on CPUs. `device`: "cuda" or "cpu". `run_id`
     goes into the actors' names. `ready_timeout_s`: seconds without any ready worker before requests fail.
     `tries`: tries of one request, the last with a worker to itself. `backoff_s`: wait before the second
-    try, doubled after. `deadline_s`: seconds for one try, None derives it from the request's timeouts.
+    try, doubled after. `deadline_s`: seconds for one try, None derives it from the request's timeouts. `faults`,
+    for tests: by worker number, see Evaluator.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class BenchPool:
         tries: int = 3,
         backoff_s: float = 1.0,
         deadline_s: float | None = None,
+        faults: Mapping[int, Fault] | None = None,
     ) -> None:
         self._wanted = workers
         self._concurrency = concurrency
@@ -72,6 +78,7 @@ class BenchPool:
         self._tries = tries
         self._backoff_s = backoff_s
         self._deadline_s = deadline_s
+        self._faults = faults or {}
         self._workers: list[Worker] = []
         self._reviving: dict[Worker, asyncio.Task[None]] = {}
         self._dispatch = Dispatch(concurrency)
@@ -94,7 +101,8 @@ class BenchPool:
         self._need = placement.need
         self._last_ready = time.monotonic()
         for number in range(placement.workers):
-            self._workers.append(Worker(number, self._run_id, self._device, self._concurrency, placement))
+            fault = self._faults.get(number)
+            self._workers.append(Worker(number, self._run_id, self._device, self._concurrency, placement, fault))
             self._dispatch.add_worker(number)
             self._revive(self._workers[number])
         try:
@@ -112,19 +120,20 @@ class BenchPool:
         order = next(self._orders)
         failed: list[Reply] = []
         avoid: frozenset[int] = frozenset()
-        for attempt in range(self._tries):
-            if attempt:
-                self._infra_retries += 1
-                await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
-            alone = attempt > 0 and attempt == self._tries - 1
+        while len(failed) < self._tries:
+            if failed:
+                await asyncio.sleep(self._backoff_s * 2 ** (len(failed) - 1))
+            alone = len(failed) > 0 and len(failed) == self._tries - 1
             worker, reply = await self._try(Ticket(order, avoid, alone), request)
             if reply.verdict is not None:
                 self._verdicts += 1
                 return reply.verdict
-            failed.append(reply)
             avoid |= {worker.number}
+            # In quarantine it was not tried at all, and the worker is out of the way now.
+            failed += [reply] if reply.quarantine is None else []
             if sum(reply.blames_reference for reply in failed) == 2:
                 break
+            self._infra_retries += len(failed) < self._tries
         tried = "; ".join(str(reply.infra) for reply in failed)
         raise InfraError(f"no verdict for {request.task.task_id} in {len(failed)} tries: {tried}")
 
@@ -140,7 +149,13 @@ class BenchPool:
             capacity=ready * self._concurrency,
             workers=len(self._workers),
             ready=ready,
+            quarantined=tuple(f"{worker.name}: {worker.quarantine}" for worker in self._workers if worker.quarantine),
         )
+
+    @property
+    def lost(self) -> str | None:
+        """Why no worker will come any more, in one line: requests fail at once then. None while there is hope."""
+        return str(self._why_hopeless()) if self._hopeless() else None
 
     async def worker_stats(self) -> list[WorkerStats]:
         """What each ready worker says of itself; those that do not answer are left out."""
@@ -204,7 +219,7 @@ class BenchPool:
         if self._dispatch.ready_workers:
             self._last_ready = time.monotonic()
         self._dispatch.set_ready(worker.number, False)
-        if worker not in self._reviving and not self._closed:
+        if worker not in self._reviving and not self._closed and not worker.out:
             self._reviving[worker] = asyncio.create_task(self._until_ready(worker))
 
     async def _until_ready(self, worker: Worker) -> None:
@@ -212,6 +227,9 @@ class BenchPool:
             self._changed.set()
             if self._hopeless():
                 self._refuse_waiting()
+            if worker.out:
+                del self._reviving[worker]
+                return
             await asyncio.sleep(min(_LONGEST_BACKOFF_S, self._backoff_s * 2**worker.failures))
         del self._reviving[worker]
         self._dispatch.set_ready(worker.number, True)
@@ -221,7 +239,7 @@ class BenchPool:
     def _hopeless(self) -> bool:
         if self._dispatch.ready_workers:
             return False
-        given_up = all(worker.failures >= _HOPELESS_AFTER for worker in self._workers)
+        given_up = all(worker.out or worker.failures >= _HOPELESS_AFTER for worker in self._workers)
         return given_up or self._closed or time.monotonic() - self._last_ready > self._ready_timeout_s
 
     def _why_hopeless(self) -> InfraError:

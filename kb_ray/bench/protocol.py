@@ -12,7 +12,7 @@ from pydantic import Field
 
 from kb_ray.records import Record, Task
 
-VERIFIER_VERSION = "1"
+VERIFIER_VERSION = "2"
 """Changes whenever the same candidate could get another verdict."""
 
 
@@ -28,6 +28,15 @@ class BenchSettings(Record):
     timeout_s: float = Field(default=60.0, gt=0, le=3600)
     """Seconds for each phase (load, compile, run), counted while it runs."""
     device: Literal["cuda", "cpu"] = "cpu"
+    torch_ops: Literal["allow", "report", "forbid"] = "report"
+    """What becomes of PyTorch operators that compute within a candidate: nothing, evidence, or `hack`."""
+    generalise: Literal["off", "report", "require"] = "report"
+    """Whether a correct kernel is also tried at another shape and dtype, which its task does not promise:
+    not at all, as evidence, or as a condition of being correct."""
+    baseline: Literal["eager", "compile"] = "eager"
+    """`compile`: the reference is also timed through torch.compile, beside the eager one."""
+    tf32: bool = False
+    """Whether float32 products may be rounded to TF32, on both sides alike."""
 
 
 class BenchRequest(Record):
@@ -37,3 +46,8 @@ class BenchRequest(Record):
     task: Task
     kernel_code: str
     settings: BenchSettings = BenchSettings()
+    inspect: bool = False
+    """Ask about the task alone: does its reference run, and what speaks against the task? `kernel_code` is then empty;
+    the answer is in `evidence.flags`."""
+    max_bytes: int | None = Field(default=None, ge=1)
+    """With `inspect`: a task whose inputs, weights and outputs together take more is not run, only flagged."""

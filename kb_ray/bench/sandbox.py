@@ -160,7 +160,9 @@ def confine_files(scratch: str, seen: Visible, cuda: bool) -> int:
     except ImportError:
         return 0
     everything = AccessFs(sum(flag.value for flag in AccessFs))
-    on_file = AccessFs.READ_FILE | AccessFs.EXECUTE
+    # Triton's compiler starts the assembler and a C compiler; its interpreter starts nothing.
+    on_file = AccessFs.READ_FILE | AccessFs.EXECUTE if cuda else AccessFs.READ_FILE
+    everything = everything if cuda else everything & ~AccessFs.EXECUTE
     writing = AccessFs.READ_FILE | AccessFs.WRITE_FILE | AccessFs.TRUNCATE | AccessFs.IOCTL_DEV
     # Best effort, so that older kernels do what they can; rights of folders are refused for single files.
     lock = Landlock(strict=False)

@@ -1,4 +1,4 @@
-"""One Ray actor of the pool, seen from the driver: created, asked, replaced when lost, ended.
+"""One Ray actor of the pool, seen from the driver: created, asked, quarantined, replaced when lost, ended.
 
 Turns whatever Ray reports into a `Reply` or a plain answer. Does not know the queue, other workers, or
 whether a request is tried again.
@@ -15,22 +15,34 @@ import ray
 from ray.exceptions import ActorDiedError, RayError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply, WorkerStats, one_line
+from kb_ray.bench.host import Fault
 from kb_ray.bench.placement import Placement
 from kb_ray.bench.protocol import BenchRequest
 
 _STOP_S = 5.0
+_READMISSIONS = 2
+"""How often a device comes back from quarantine: one that is found sick again and again is not worth its verdicts."""
 
 
 class Worker:
     """Worker `number` of a run. Creating it asks Ray for the actor; `ready` tells when it is there."""
 
-    def __init__(self, number: int, run_id: str, device: Device, concurrency: int, placement: Placement) -> None:
+    def __init__(
+        self, number: int, run_id: str, device: Device, concurrency: int, placement: Placement,
+        fault: Fault | None = None,
+    ) -> None:  # fmt: skip
         self.number = number
         self.name = f"kb-bench-{run_id}-{number}"
         self.failures = 0
         """Starts in a row that the worker itself reported as failed."""
         self.reason = ""
         """Why the last of them failed."""
+        self.quarantine = ""
+        """Why its device is not trusted now."""
+        self.out = False
+        """Whether it stays in quarantine for good."""
+        self._readmitted = 0
+        self._fault = fault
         self._device = device
         self._concurrency = concurrency
         self._placement = placement
@@ -46,6 +58,8 @@ class Worker:
             answer = await asyncio.wait_for(actor.evaluate.remote(request.model_dump_json()), limit_s)
             reply = Reply.model_validate_json(answer)
             if reply.request_id == request.request_id:
+                if reply.quarantine is not None and actor is self._actor:
+                    self.quarantine = reply.quarantine
                 return reply
             infra = f"{self.name} answered request {reply.request_id} in place of this one"
         except TimeoutError:
@@ -60,11 +74,13 @@ class Worker:
         if self._lost:
             await self._kill()
             self._actor, self._lost = self._create(), False
+        asked = self._actor.readmit if self.quarantine else self._actor.ready
         try:
-            reason = await asyncio.wait_for(self._actor.ready.remote(), timeout_s)
+            reason = await asyncio.wait_for(asked.remote(), timeout_s)
         except ActorDiedError as error:
             self._lost = True
-            reason = f"{self.name}: {one_line(error)}"
+            self.failures, self.reason = self.failures + 1, f"{self.name}: {one_line(error)}"
+            return False
         except TimeoutError:
             # An actor that never came up waits for room in the cluster; one that did hangs.
             self._lost |= self._was_ready
@@ -76,7 +92,17 @@ class Worker:
             self.failures, self.reason = self.failures + 1, reason
         elif not self._lost:
             self.failures, self._was_ready = 0, True
+        return self._admitted(reason) if self.quarantine else reason is None and not self._lost
+
+    def _admitted(self, reason: str | None) -> bool:
+        """Whether the quarantine ends. `reason`: why the device failed its check after the restart."""
+        if reason is None and self._readmitted < _READMISSIONS:
+            self._readmitted += 1
+            self.quarantine = ""
             return True
+        self.out = True
+        again = "for the third time" if reason is None else "still so after a restart"
+        self.reason = f"{self.name} stays in quarantine: {self.quarantine}, {again}"
         return False
 
     async def stats(self) -> WorkerStats | None:
@@ -94,7 +120,8 @@ class Worker:
 
     def _create(self) -> Any:
         options = self._placement.options(self.name, self._concurrency)
-        return ray.remote(BenchActor).options(**options).remote(self._device, self._concurrency, self.name)
+        arguments = (self._device, self._concurrency, self.name, None, self._fault)
+        return ray.remote(BenchActor).options(**options).remote(*arguments)
 
     async def _kill(self) -> None:
         """Ends the actor for good and waits until Ray has let go of its name."""

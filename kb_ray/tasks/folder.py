@@ -14,6 +14,7 @@ from pathlib import Path
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
+from kb_ray.tasks.levels import level_of
 from kb_ray.tasks.program import read_program
 
 _LEVEL = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
@@ -78,7 +79,7 @@ def _read_task(path: Path, task_id: str, source: str, level: int | None) -> Task
     return Task(
         task_id=task_id,
         source=source,
-        level=level,
+        level=level_of(code, program.entry_point) if level is None else level,
         name=path.stem,
         problem_id=problem_number(path.stem),
         reference_code=code,

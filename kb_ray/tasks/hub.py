@@ -5,17 +5,16 @@ Knows how such a load fails and what to do instead; not what the rows mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kb_ray.errors import ConfigError
-from kb_ray.tasks.rows import Row
 
 _PROBE_TIMEOUT_S = 8.0
 
 
-def load_split(dataset: str, split: str, instead: str) -> tuple[Sequence[Row], list[str]]:
-    """(rows, column names) of a split, from the local cache of `datasets` or from the hub.
+def load_split(dataset: str, split: str, instead: str) -> tuple[Any, list[str]]:
+    """(a `datasets.Dataset`, its column names) of a split, from the local cache of `datasets` or from the hub.
 
     Raises ConfigError in one line where it cannot be had; `instead` tells how to use a local copy.
     """
@@ -34,8 +33,10 @@ def load_split(dataset: str, split: str, instead: str) -> tuple[Sequence[Row], l
 
 def _at_hand(dataset: str) -> bool:
     from datasets import config
+    from datasets.naming import camelcase_to_snakecase
 
-    cached = Path(config.HF_DATASETS_CACHE) / dataset.replace("/", "___")
+    owner, _, name = dataset.partition("/")
+    cached = Path(config.HF_DATASETS_CACHE) / f"{owner}___{camelcase_to_snakecase(name)}"
     return Path(dataset).is_dir() or cached.is_dir()
 
 

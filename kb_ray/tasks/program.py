@@ -10,6 +10,7 @@ import ast
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from kb_ray.errors import TaskError
@@ -45,7 +46,7 @@ def read_program(
     `entry_point` and `shapes` are what the source of the program says beside it; without them they are found
     in the code. Raises TaskError when it is no Python, defines no entry point or does not say its inputs.
     """
-    tree = _parse(code)
+    tree = parse(code)
     defined = _top_level(tree)
     name = entry_point or _find_entry_point(tree, defined)
     node = defined.get(name)
@@ -59,7 +60,9 @@ def read_program(
     return Program("module", name, init_convention or _convention(defined["get_init_inputs"]), None)
 
 
-def _parse(code: str) -> ast.Module:
+@lru_cache(maxsize=1)
+def parse(code: str) -> ast.Module:
+    """The syntax tree of a program, not to be changed: the last one is kept. TaskError where it is no Python."""
     if not code.strip():
         raise TaskError("is empty")
     try:

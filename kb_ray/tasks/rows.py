@@ -5,18 +5,40 @@ Knows column names of files and of the KernelBench and KernelBook data sets; rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.folder import problem_number
+from kb_ray.tasks.levels import level_of
 from kb_ray.tasks.program import InitConvention, read_program
 
 CODE_COLUMNS = ("reference_code", "pytorch_code", "python_code", "code")
 """Columns that may hold the reference program; the first one that is there counts."""
 
+FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "entry_point", "input_shapes")
+"""What a row may say of its task, by the name that its column has unless told otherwise."""
+
 Row = Mapping[str, Any]
+
+
+def read_columns(given: Sequence[str]) -> dict[str, str]:
+    """`["code=pytorch_code"]` as {field: column}. Raises ConfigError for what is no such pair, or no field."""
+    columns = dict[str, str]()
+    for pair in given:
+        field, equals, column = pair.partition("=")
+        if not equals or not column or field not in FIELDS:
+            raise ConfigError(f"column {pair!r}: give FIELD=COLUMN, with one of the fields {', '.join(FIELDS)}")
+        columns[field] = column
+    return columns
+
+
+def check_columns(columns: Mapping[str, str], found: Collection[str], where: str) -> None:
+    """Raises ConfigError, naming the columns there are, where a mapping names one that is not."""
+    for field, column in columns.items():
+        if column not in found:
+            raise ConfigError(f"{where}: no column {column}, given for {field}; its columns are: {_listed(found)}")
 
 
 def code_column(columns: Collection[str], where: str, wanted: tuple[str, ...] = CODE_COLUMNS) -> str:
@@ -24,8 +46,11 @@ def code_column(columns: Collection[str], where: str, wanted: tuple[str, ...] = 
     for name in wanted:
         if name in columns:
             return name
-    found = ", ".join(sorted(columns)) or "none"
-    raise ConfigError(f"{where}: no column {' or '.join(wanted)}; its columns are: {found}")
+    raise ConfigError(f"{where}: no column {' or '.join(wanted)}; its columns are: {_listed(columns)}")
+
+
+def _listed(columns: Collection[str]) -> str:
+    return ", ".join(sorted(columns)) or "none"
 
 
 def row_task(
@@ -39,7 +64,8 @@ def row_task(
 ) -> Task:
     """The task of one row. Raises TaskError where a needed value is missing or of the wrong kind.
 
-    `task_id` is what the source calls the row; without it the row's own `task_id`, else `file/NAME`.
+    `task_id` is what the source calls the row; without it the row's own `task_id`, else `file/NAME`. A row without
+    a level gets one by the rule of `levels`.
     """
     code = row.get(code_column)
     if not isinstance(code, str):
@@ -51,11 +77,11 @@ def row_task(
         init_convention=init_convention,
     )
     name = (_text(row, "name") or default_name).removesuffix(".py")
-    problem_id = _number(row, "problem_id")
+    problem_id, level = _number(row, "problem_id"), _number(row, "level")
     return Task(
         task_id=task_id or _text(row, "task_id") or f"file/{name}",
         source=source,
-        level=_number(row, "level"),
+        level=level_of(code, program.entry_point) if level is None else level,
         name=name,
         problem_id=problem_number(name) if problem_id is None else problem_id,
         reference_code=code,

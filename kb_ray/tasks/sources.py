@@ -6,7 +6,7 @@ place what becomes of malformed and of repeated tasks. Reads files and data sets
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kb_ray.errors import ConfigError, TaskError
@@ -14,7 +14,7 @@ from kb_ray.records import Task
 from kb_ray.tasks.draw import draw
 from kb_ray.tasks.entry import Entry
 from kb_ray.tasks.folder import builtin_entries, folder_entries
-from kb_ray.tasks.kernelbench import kernelbench_entries
+from kb_ray.tasks.kernelbench import checkout_nearby, kernelbench_entries
 from kb_ray.tasks.kernelbook import kernelbook_entries
 from kb_ray.tasks.table import file_entries
 
@@ -35,14 +35,20 @@ class Sources:
     """Samples of each task of `specs`."""
     seed: int = 0
     kernelbench_root: str | None = None
-    """A local checkout of KernelBench; None reads it from the hub."""
+    """A local checkout of KernelBench; None takes one nearby, else reads it from the hub."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """{field: column} of `file:` sources whose columns have names of their own."""
 
     @property
     def asks_hub(self) -> bool:
         """Whether a data set is read from the hub, which may take minutes."""
         named = {spec.partition(":")[0] for spec in self.specs}
         kernelbench = "kernelbench" in named or bool(self.kernelbench_samples)
-        return "kernelbook" in named or bool(self.kernelbook_samples) or (kernelbench and not self.kernelbench_root)
+        return (
+            "kernelbook" in named
+            or bool(self.kernelbook_samples)
+            or (kernelbench and not (self.kernelbench_root or checkout_nearby()))
+        )
 
 
 def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, int]]:
@@ -55,7 +61,7 @@ def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, i
     reader = _Reader(on_skip)
     pairs: list[tuple[Task, int]] = []
     for spec in sources.specs:
-        found = entries(spec, sources.kernelbench_root)
+        found = entries(spec, sources.kernelbench_root, sources.columns)
         tasks = [task for task in map(reader.read, found) if task is not None]
         reader.require(tasks, spec, len(found))
         pairs += [(task, sample) for sample in range(sources.samples) for task in tasks]
@@ -74,7 +80,7 @@ def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, i
     return list(unique.values())
 
 
-def entries(spec: str, kernelbench_root: str | None = None) -> list[Entry]:
+def entries(spec: str, kernelbench_root: str | None = None, columns: Mapping[str, str] | None = None) -> list[Entry]:
     """What a spec offers, in its own order, nothing read yet. Raises ConfigError where it cannot be used."""
     source, colon, rest = spec.partition(":")
     if source in ("folder", "file") and not rest:
@@ -83,7 +89,7 @@ def entries(spec: str, kernelbench_root: str | None = None) -> list[Entry]:
         case "folder":
             return folder_entries(rest)
         case "file":
-            return file_entries(rest)
+            return file_entries(rest, columns)
         case "builtin":
             return builtin_entries(_levels(spec, rest) if colon else None)
         case "kernelbench":

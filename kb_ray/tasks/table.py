@@ -1,23 +1,42 @@
 """Tasks from one .parquet or .jsonl file with a row per task.
 
-Knows the two formats; what a row means is rows.py's business.
+Knows the two formats, and reads no more of a file than tasks need: of Parquet the columns that mean
+something, of JSON lines the places where they begin. What a row means is rows.py's business.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
-from kb_ray.tasks.rows import Row, code_column, row_task
+from kb_ray.tasks.rows import CODE_COLUMNS, FIELDS, Row, check_columns, code_column, row_task
+
+Rows = list[tuple[str, Callable[[], Row]]]
+"""(where it stands, how to read it) of each row, in order."""
 
 
-def file_entries(path: str) -> list[Entry]:
-    """Every row of the file. Raises ConfigError where it cannot be read or has no column with programs."""
+def file_entries(path: str, columns: Mapping[str, str] | None = None) -> list[Entry]:
+    """Every row of the file. `columns`: {field: column} where they have names of their own.
+
+    Raises ConfigError where it cannot be read or lacks a column.
+    """
+    columns = columns or {}
+    found, rows = file_rows(path, columns.values())
+    check_columns(columns, found, f"file:{path}")
+    column = columns.get("code") or code_column(found, f"file:{path}")
+    return _entries(Path(path).expanduser(), rows, column, columns)
+
+
+def file_rows(path: str, wanted: Collection[str] = ()) -> tuple[frozenset[str], Rows]:
+    """(names of all its columns, its rows): of each row the columns that tasks may have, and `wanted` ones.
+
+    Raises ConfigError where the file cannot be read or holds no row.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
         raise ConfigError(f"file:{path}: {'not a file' if file.exists() else 'no such file'}")
@@ -25,57 +44,78 @@ def file_entries(path: str) -> list[Entry]:
     if file.suffix not in readers:
         raise ConfigError(f"file:{path}: give a .parquet or .jsonl file with one row per task")
     try:
-        return readers[file.suffix](file)
+        return readers[file.suffix](file, frozenset({*wanted, *CODE_COLUMNS, *FIELDS}))
     except OSError as error:
         raise ConfigError(f"file:{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _parquet(file: Path) -> list[Entry]:
+def _parquet(file: Path, wanted: frozenset[str]) -> tuple[frozenset[str], Rows]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(file)
+        names = pq.read_schema(file).names
+        table = pq.read_table(file, columns=[name for name in names if name in wanted])
     except pa.ArrowException as error:
         raise ConfigError(f"file:{file}: is no readable Parquet file: {_first_line(error)}") from error
-    column = code_column(table.column_names, f"file:{file}")
-    if table.num_rows == 0:
+    if pq.read_metadata(file).num_rows == 0:
         raise ConfigError(f"file:{file}: holds no row")
 
     def read(index: int) -> Row:
         return {name: table[name][index].as_py() for name in table.column_names}
 
-    return _entries(file, [(f"row {i}", partial(read, i)) for i in range(table.num_rows)], column)
+    return frozenset(names), [(f"row {i}", partial(read, i)) for i in range(table.num_rows)]
 
 
-def _jsonl(file: Path) -> list[Entry]:
-    lines = [(number, line) for number, line in enumerate(file.read_bytes().split(b"\n"), start=1) if line.strip()]
-    if not lines:
+def _jsonl(file: Path, wanted: frozenset[str]) -> tuple[frozenset[str], Rows]:
+    places, keys = list[tuple[int, int]](), set[str]()
+    for number, offset, line in _lines(file):
+        places.append((number, offset))
+        try:
+            keys |= _json_row(line).keys()
+        except TaskError:
+            continue
+    if not places:
         raise ConfigError(f"file:{file}: holds no row")
-    rows = [(f"line {number}", _json_row(line)) for number, line in lines]
-    keys = {key for _, row in rows if not isinstance(row, TaskError) for key in row}
     if not keys:
         raise ConfigError(f"file:{file}: no line is a JSON object")
-    return _entries(file, [(where, partial(_given, row)) for where, row in rows], code_column(keys, f"file:{file}"))
+    return frozenset(keys), [(f"line {number}", partial(_read_line, file, offset)) for number, offset in places]
 
 
-def _json_row(line: bytes) -> Row | TaskError:
+def _lines(file: Path) -> Iterator[tuple[int, int, bytes]]:
+    """(number from 1, offset in bytes, content) of each line that is not blank."""
+    offset = 0
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, offset, line
+            offset += len(line)
+
+
+def _read_line(file: Path, offset: int) -> Row:
+    try:
+        with file.open("rb") as lines:
+            lines.seek(offset)
+            return _json_row(lines.readline())
+    except OSError as error:
+        raise TaskError(f"cannot be read: {error.strerror or error}") from error
+
+
+def _json_row(line: bytes) -> dict[str, object]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        return TaskError(f"is not JSON: {_first_line(error)}")
-    return row if isinstance(row, dict) else TaskError("is no JSON object")
-
-
-def _given(row: Row | TaskError) -> Row:
-    if isinstance(row, TaskError):
-        raise row
+        raise TaskError(f"is not JSON: {_first_line(error)}") from None
+    if not isinstance(row, dict):
+        raise TaskError("is no JSON object")
     return row
 
 
-def _entries(file: Path, rows: Sequence[tuple[str, Callable[[], Row]]], column: str) -> list[Entry]:
+def _entries(file: Path, rows: Rows, column: str, columns: Mapping[str, str]) -> list[Entry]:
     def make(read: Callable[[], Row], default_name: str) -> Task:
-        return row_task(read(), code_column=column, source="file", default_name=default_name)
+        row = read()
+        row = {**row, **{field: row.get(name) for field, name in columns.items()}}
+        return row_task(row, code_column=column, source="file", default_name=default_name)
 
     names = [f"{file.stem}_{index}" for index in range(len(rows))]
     return [

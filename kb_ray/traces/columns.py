@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VERSION_KEY = b"kb_ray.schema_version"
 """Key of the version in a file's schema metadata."""
 
@@ -41,6 +41,8 @@ _EVIDENCE = pa.struct(
         "kernels": _TEXTS,
         "torch_ops": pa.list_(pa.struct({"name": _TEXT, "count": _INT})),
         "kernel_time_share": _REAL,
+        "generalises": pa.list_(pa.struct({"name": _TEXT, "status": _TEXT})),
+        "input_bytes": _INT,
         "sandbox_level": _TEXT,
         "flags": _TEXTS,
     }
@@ -82,6 +84,8 @@ _VERDICT = pa.struct(
         "speedup_high": _REAL,
         "kernel_time": _TIMING,
         "reference_time": _TIMING,
+        "compiled_time": _TIMING,
+        "speedup_compiled": _REAL,
         "error": _ERROR,
         "evidence": _EVIDENCE,
         "env": _ENVIRONMENT,

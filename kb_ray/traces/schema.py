@@ -146,13 +146,16 @@ def _verdict_to_row(verdict: Verdict) -> dict[str, Any]:
     row = verdict.model_dump()
     row["seconds"] = [{"phase": phase, "seconds": s} for phase, s in verdict.seconds.items()]
     ops = [{"name": name, "count": count} for name, count in verdict.evidence.torch_ops.items()]
-    return row | {"evidence": row["evidence"] | {"torch_ops": ops}}
+    tried = [{"name": name, "status": status} for name, status in verdict.evidence.generalises.items()]
+    return row | {"evidence": row["evidence"] | {"torch_ops": ops, "generalises": tried}}
 
 
 def _row_to_verdict(row: dict[str, Any]) -> Verdict:
     seconds = {pair["phase"]: pair["seconds"] for pair in row["seconds"]}
     ops = {pair["name"]: pair["count"] for pair in row["evidence"]["torch_ops"]}
-    return Verdict.model_validate(row | {"seconds": seconds, "evidence": row["evidence"] | {"torch_ops": ops}})
+    tried = {pair["name"]: pair["status"] for pair in row["evidence"].get("generalises") or ()}
+    evidence = row["evidence"] | {"torch_ops": ops, "generalises": tried}
+    return Verdict.model_validate(row | {"seconds": seconds, "evidence": evidence})
 
 
 def _final_result(verdict: Verdict) -> dict[str, Any]:

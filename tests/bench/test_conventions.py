@@ -132,3 +132,47 @@ def test_half_precision_is_held_to_its_own_tolerance(verify: Verify) -> None:
         shapes = {k: s.model_copy(update={"dtype": dtype}) for k, s in (ADD_RELU.input_shapes or {}).items()}
         verdict = verify(code, ADD_RELU.model_copy(update={"input_shapes": shapes}))
         assert verdict.status is Status.OK, (dtype, verdict.error)
+
+
+STRIDED = {
+    "channels_last": ("torch.randn(2, 3, 8, 9).to(memory_format=torch.channels_last)", Status.MISMATCH),
+    "transposed": ("torch.randn(30, 40).t()", Status.MISMATCH),
+    "expanded": ("torch.randn(1, 2000).expand(3, 2000)", Status.ILLEGAL_ACCESS),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_inputs_arrive_in_the_layout_they_were_drawn_in_B12(verify: Verify, name: str) -> None:
+    drawn, wrong = STRIDED[name]
+    task = Task(
+        task_id=f"folder/{name}", source="folder", name=name, style="module", entry_point="Model",
+        reference_code=(
+            "import torch\nclass Model(torch.nn.Module):\n"
+            "    def forward(self, x, y):\n        return torch.relu(x + y)\n"
+            f"def get_inputs():\n    x = {drawn}\n    return [x, torch.randn(x.shape)]\n"
+        ),
+    )  # fmt: skip
+    code = changed("out = torch.empty_like(x)", "out = torch.empty(x.shape)")
+    careful = changed("](x, y, out", "](x.contiguous(), y, out", code)
+    assert verify(careful, task).status is Status.OK
+    assert verify(code, task).status is wrong
+    writes = changed("    return out", "    x.narrow(0, 0, 1).fill_(7.0)\n    return out", careful)
+    assert verify(writes, task).status is Status.MUTATED_INPUT
+
+
+def test_what_the_constructor_made_of_a_weight_is_not_overwritten_B06(verify: Verify) -> None:
+    task = Task(
+        task_id="folder/affine", source="folder", name="affine", style="module", entry_point="Model",
+        reference_code=changed("INIT", "[32, 2.5]", MODULE),
+    )  # fmt: skip
+    turned = CANDIDATES["other names, in order"]
+    turned = changed(
+        "self.w = nn.Parameter(torch.empty(features, features))", "l = nn.Linear(features, features)", turned
+    )
+    turned = changed(
+        "self.b = nn.Parameter(torch.empty(features))", "self.w = nn.Parameter(l.weight.detach().t())", turned
+    )
+    turned = changed("        self.s =", "        self.b = l.bias\n        self.s =", turned)
+    turned = changed("run(x, self.w,", "run(x, self.w.t(),", turned)
+    assert verify(turned, task).status is Status.OK
+    assert verify(changed("self.w.t()", "self.w", turned), task).status is Status.MISMATCH

@@ -96,6 +96,15 @@ def test_a_mismatch_says_where_and_how_much(verify: Verify) -> None:
     assert verdict.error.max_abs_error == pytest.approx(1.0, rel=1e-3)
 
 
+def test_half_precision_inside_of_a_float32_task_is_told_as_precision_B02(verify: Verify) -> None:
+    verdict = verify(changed("tl.maximum(x + y, 0.0)", "tl.maximum(x.to(tl.float16) + y.to(tl.float16), 0.0)"))
+    assert verdict.status is Status.MISMATCH
+    assert verdict.error is not None
+    assert verdict.error.pattern is not None
+    assert verdict.error.pattern.startswith("precision: ")
+    assert "PRECISION" in verdict.error.message
+
+
 def test_a_compile_error_names_the_line(verify: Verify) -> None:
     verdict = verify(changed("tl.maximum(x + y, 0.0)", "tl.nonesuch(x)"))
     assert verdict.error is not None
@@ -118,7 +127,7 @@ def test_a_crash_is_seen_within_a_second_and_a_hang_at_its_timeout(verify: Verif
 def test_torch_operators_are_reported(verify: Verify) -> None:
     verdict = verify(changed("return out", "return out + torch.zeros_like(out).exp() - 1"))
     assert verdict.status is Status.OK
-    assert verdict.evidence.torch_ops == {"exp": 1, "add": 1, "sub": 1}
+    assert verdict.evidence.torch_ops == {"exp": 3, "add": 3, "sub": 3}
 
 
 def test_a_reference_that_raises_is_not_the_candidates_failure(verify: Verify) -> None:
@@ -148,14 +157,12 @@ def test_a_call_that_needs_a_gpu_is_not_the_candidates_failure_on_a_cpu(verify: 
     assert "needs a GPU" in verdict.error.message
 
 
-def test_processes_a_candidate_leaves_are_ended_with_it(verify: Verify, tmp_path: Path) -> None:
-    marker = f"{time.time_ns()}"
-    spawn = f"import os; pid = os.posix_spawn('/bin/sleep', ['sleep', '3{marker[-6:]}'], dict(os.environ))"
-    # Static rules refuse spawning by name; what slips past them must still die.
-    verdict = verify(first(spawn.replace("os.posix_spawn", "getattr(os, ''.join(['posix_', 'spawn']))")))
-    assert verdict.status is Status.OK, verdict.error
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"3{marker[-6:]}" in _read(p)]
-    assert left == []
+def test_no_program_can_be_started(verify: Verify) -> None:
+    # Static rules refuse spawning by name; what slips past them finds nothing that may be executed.
+    spawn = "import os; getattr(os, ''.join(['posix_', 'spawn']))('/bin/sleep', ['sleep', '30'], {})"
+    verdict = verify(first(spawn))
+    assert verdict.error is not None
+    assert "PermissionError" in verdict.error.message
 
 
 def test_a_fork_of_the_candidate_is_ended_with_it(verify: Verify) -> None:

@@ -10,6 +10,7 @@ import ray
 
 from kb_ray.bench import api
 from kb_ray.bench.api import benchmark_batch, benchmark_kernelbench, benchmark_triton_kernel
+from kb_ray.records import Status
 
 REFERENCE = "def reference_impl(x):\n    return x + 1\n"
 PROBLEM = """
@@ -80,3 +81,9 @@ def test_tasks_of_the_same_job_share_one_pool() -> None:
 
     assert ray.get([evaluate.remote() for _ in range(2)]) == ["ok", "ok"]
     assert ray.get(benchmark_kernelbench.remote(KERNEL, PROBLEM, **FEW))["status"] == "ok"
+
+
+def test_the_cluster_gives_whole_verdicts_too() -> None:
+    request = benchmark_kernelbench.request(WRONG, PROBLEM, **FEW)
+    verdict = api.evaluate_on_ray(request)
+    assert (verdict.status, verdict.env.device) == (Status.MISMATCH, "cpu")

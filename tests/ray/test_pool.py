@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +14,11 @@ import pytest_asyncio
 
 from kb_ray.bench.actor import WorkerStats
 from kb_ray.bench.pool import BenchPool
-from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, InfraError
-from kb_ray.records import Status, Task, TensorSpec
+from kb_ray.records import Status
+from tests.ray.pool_pieces import ABORT, addition, slow_addition, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-KERNEL = """
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
-    tl.store(out_ptr + offsets, x + {added}, mask=mask)
-
-
-def triton_kernel_wrapper(x):
-    out = torch.empty_like(x)
-    n = x.numel()
-    {name}[(triton.cdiv(n, {block}),)](x, out, n, BLOCK={block})
-    return out
-"""
-
-ABORT = KERNEL.replace("out = torch.empty_like(x)", "import os; os.abort()")
-
-
-def _request(
-    name: str = "add_one", added: float = 1.0, wanted: float = 1.0, code: str = KERNEL, programs: int = 4
-) -> BenchRequest:
-    """An addition of `added` where `wanted` is asked for; each program takes the interpreter about 1 ms."""
-    task = Task(
-        task_id=f"test/{name}",
-        source="test",
-        name=name,
-        reference_code=f"def reference_impl(x):\n    return x + {wanted}\n",
-        style="function",
-        entry_point="reference_impl",
-        input_shapes={"x": TensorSpec(shape=(16 * programs,))},
-    )
-    return BenchRequest(
-        request_id=f"request-{name}",
-        task=task,
-        kernel_code=code.format(name=name, added=added, block=16),
-        settings=BenchSettings(n_correctness=1, n_trials=3, timeout_s=60, device="cpu"),
-    )
-
-
-def _slow_request() -> BenchRequest:
-    """Honest, and in work for long enough to be hit there."""
-    return _request("slow_add", programs=1000)
 
 
 def _alive(pid: int) -> bool:
@@ -77,15 +27,6 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-async def _until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.02)
-    return True
 
 
 async def _busy_worker(pool: BenchPool) -> WorkerStats:
@@ -101,14 +42,14 @@ async def _busy_worker(pool: BenchPool) -> WorkerStats:
 async def pool(ray_cluster: Any) -> AsyncIterator[BenchPool]:
     pool = BenchPool(2, 2, "cpu", "pool-test", backoff_s=0.2)
     await pool.start()
-    assert await _until(lambda: pool.stats.ready == 2, 120)
+    assert await until(lambda: pool.stats.ready == 2, 120)
     yield pool
     await pool.close()
 
 
 async def test_an_honest_kernel_is_ok(pool: BenchPool) -> None:
     before = pool.stats.verdicts
-    verdict = await pool.evaluate(_request())
+    verdict = await pool.evaluate(addition())
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.verdicts == before + 1
 
@@ -116,7 +57,7 @@ async def test_an_honest_kernel_is_ok(pool: BenchPool) -> None:
 async def test_a_crash_is_that_candidates_verdict_and_no_neighbours(pool: BenchPool) -> None:
     retries = pool.stats.infra_retries
     crash, *honest = await asyncio.gather(
-        pool.evaluate(_request("abort", code=ABORT)), *(pool.evaluate(_request(f"n{i}")) for i in range(3))
+        pool.evaluate(addition("abort", code=ABORT)), *(pool.evaluate(addition(f"n{i}")) for i in range(3))
     )
     assert crash.status is Status.CRASH
     assert [verdict.status for verdict in honest] == [Status.OK] * 3
@@ -126,7 +67,7 @@ async def test_a_crash_is_that_candidates_verdict_and_no_neighbours(pool: BenchP
 async def test_every_one_of_twenty_concurrent_requests_gets_its_own_verdict(pool: BenchPool) -> None:
     async def evaluate(number: int) -> tuple[Status, tuple[str, ...]]:
         added = number if number % 3 else -number - 1
-        verdict = await pool.evaluate(_request(f"add_{number}", added=added, wanted=number))
+        verdict = await pool.evaluate(addition(f"add_{number}", added=added, wanted=number))
         return verdict.status, verdict.evidence.kernels
 
     running = asyncio.gather(*(evaluate(number) for number in range(20)))
@@ -142,19 +83,19 @@ async def test_every_one_of_twenty_concurrent_requests_gets_its_own_verdict(pool
 @pytest.mark.parametrize("victim", ["judge", "candidates", "references"])
 async def test_a_killed_judge_or_zygote_costs_only_a_retry(pool: BenchPool, victim: str) -> None:
     retries = pool.stats.infra_retries
-    running = asyncio.create_task(pool.evaluate(_slow_request()))
+    running = asyncio.create_task(pool.evaluate(slow_addition()))
     worker = await _busy_worker(pool)
     os.kill(worker.pids[victim], signal.SIGKILL)
     verdict = await running
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries == retries + 1
-    assert await _until(lambda: not any(map(_alive, worker.pids.values())))
-    assert await _until(lambda: pool.stats.ready == 2, 120), "it comes back with a new judge and zygote"
+    assert await until(lambda: not any(map(_alive, worker.pids.values())))
+    assert await until(lambda: pool.stats.ready == 2, 120), "it comes back with a new judge and zygote"
 
 
 async def test_a_killed_actor_costs_a_retry_and_leaves_no_process(pool: BenchPool) -> None:
     retries = pool.stats.infra_retries
-    running = asyncio.create_task(pool.evaluate(_slow_request()))
+    running = asyncio.create_task(pool.evaluate(slow_addition()))
     worker = await _busy_worker(pool)
     children = _descendants(worker.pid)
     assert set(worker.pids.values()) <= children
@@ -162,8 +103,8 @@ async def test_a_killed_actor_costs_a_retry_and_leaves_no_process(pool: BenchPoo
     verdict = await running
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries == retries + 1
-    assert await _until(lambda: not any(map(_alive, children)))
-    assert await _until(lambda: pool.stats.ready == 2, 120), "Ray restarts the actor"
+    assert await until(lambda: not any(map(_alive, children)))
+    assert await until(lambda: pool.stats.ready == 2, 120), "Ray restarts the actor"
 
 
 async def test_a_worker_that_hangs_is_restarted_and_close_leaves_nothing(ray_cluster: Any) -> None:
@@ -171,28 +112,28 @@ async def test_a_worker_that_hangs_is_restarted_and_close_leaves_nothing(ray_clu
     await pool.start()
     [worker] = await pool.worker_stats()
     os.kill(worker.pids["judge"], signal.SIGSTOP)
-    verdict = await pool.evaluate(_request())
+    verdict = await pool.evaluate(addition())
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries >= 1
     [successor] = await pool.worker_stats()
     left = {worker.pid, *worker.pids.values(), successor.pid} | _descendants(successor.pid)
-    running = [asyncio.create_task(pool.evaluate(_slow_request())) for _ in range(2)]
+    running = [asyncio.create_task(pool.evaluate(slow_addition())) for _ in range(2)]
     await _busy_worker(pool)
     left |= _descendants(successor.pid)
     await pool.close()
     for failed in await asyncio.gather(*running, return_exceptions=True):
         assert isinstance(failed, InfraError)
-    assert await _until(lambda: not any(map(_alive, left)))
+    assert await until(lambda: not any(map(_alive, left)))
 
 
 async def test_giving_up_a_request_keeps_its_place_until_the_worker_is_done(pool: BenchPool) -> None:
-    given_up = asyncio.create_task(pool.evaluate(_slow_request()))
+    given_up = asyncio.create_task(pool.evaluate(slow_addition()))
     await _busy_worker(pool)
     given_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await given_up
     assert pool.stats.running == 1
-    assert await _until(lambda: pool.stats.running == 0, 60)
+    assert await until(lambda: pool.stats.running == 0, 60)
 
 
 async def test_a_cluster_that_cannot_hold_a_worker_is_told_apart(ray_cluster: Any) -> None:

@@ -52,6 +52,7 @@ class StandInPool:
     def __init__(self, places: int = 2, before: Callable[[BenchRequest], Any] | None = None) -> None:
         self.places, self.before = places, before
         self.running = self.most = 0
+        self.lost: str | None = None
         self.seen: list[str] = []
         self._gate = asyncio.Semaphore(places)
 

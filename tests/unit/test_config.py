@@ -205,40 +205,18 @@ def test_a_scripted_model_may_name_its_file() -> None:
 
 
 CHANGES_CONTENT: dict[str, Any] = {
-    "temperature": 0.5,
-    "top_p": 0.5,
-    "max_tokens": 99,
-    "seed": 7,
-    "multi_turn": True,
-    "target_speedup": 2.0,
-    "n_correctness": 7,
-    "n_trials": 77,
-    "timeout": 7.0,
-}
+    "temperature": 0.5, "top_p": 0.5, "max_tokens": 99, "seed": 7, "multi_turn": True, "target_speedup": 2.0,
+    "n_correctness": 7, "n_trials": 77, "timeout": 7.0, "torch_ops": "forbid", "generalise": "require",
+    "baseline": "compile", "tf32": True,
+}  # fmt: skip
 CHANGES_NOTHING: dict[str, Any] = {
     "prompt": "terse",  # its text counts, by hash
-    "tasks": ("builtin",),
-    "kernelbook_samples": 1,
-    "kernelbench_samples": 1,
-    "kernelbench_root": "x",
-    "samples": 3,
-    "model": "named-or-found-on-the-server",
-    "vllm_url": "http://elsewhere/v1",
-    "api_key": "k",
-    "batch_size": 3,
-    "max_turns": 9,
-    "retry_failed": True,
-    "output": "elsewhere",
-    "save_interval": 3,
-    "device": "cpu",
-    "bench_workers": 3,
-    "bench_concurrency": 3,
-    "max_hours": 1.0,
-    "max_tokens_total": 5,
-    "max_gpu_hours": 1.0,
-    "ray_address": "a:1",
-    "dry_run": True,
-}
+    "tasks": ("builtin",), "kernelbook_samples": 1, "kernelbench_samples": 1, "kernelbench_root": "x",
+    "column": ("code=x",), "exclude_flagged": True, "samples": 3, "model": "named-or-found-on-the-server",
+    "vllm_url": "http://elsewhere/v1", "api_key": "k", "batch_size": 3, "max_turns": 9, "retry_failed": True,
+    "output": "elsewhere", "save_interval": 3, "device": "cpu", "bench_workers": 3, "bench_concurrency": 3,
+    "max_hours": 1.0, "max_tokens_total": 5, "max_gpu_hours": 1.0, "ray_address": "a:1", "dry_run": True,
+}  # fmt: skip
 
 
 def identity_of(config: RunConfig, **changes: Any) -> str:

@@ -168,3 +168,17 @@ async def test_a_run_in_which_everything_fails_stops(tmp_path: Path, monkeypatch
     assert (ending.kind, ending.exit_code) == ("failing", 1)
     assert "no worker" in ending.message
     assert bench.tally.finished < 60
+
+
+async def test_a_run_whose_last_worker_is_lost_stops_and_says_so(tmp_path: Path) -> None:
+    pool = StandInPool()
+
+    async def fail(request: BenchRequest) -> None:
+        pool.lost = "GPU 0 is quarantined: its canary kernel fails"
+        raise InfraError("no worker")
+
+    pool.before = fail
+    bench = Bench(tmp_path, WatchedModel(script(tmp_path, GOOD)), pool)
+    ending = await bench.run(500)
+    assert (ending.kind, ending.exit_code, ending.message) == ("failing", 1, pool.lost)
+    assert bench.tally.finished < 60

@@ -114,6 +114,9 @@ def blame_death(
         how = f"was killed by {signal.Signals(signal_number).name if known else f'signal {signal_number}'}"
     else:
         how = f"exited with code {exit_code}" if exit_code is not None else "closed its channel"
+    last = tail.rpartition("\n")[2]
+    if last.startswith("killed: "):  # said by the judge's own watchdog
+        how = f"was {last}"
     where = {"load": "while the code was imported", "build": "while it was constructed"}.get(phase, "while it ran")
     status = Status.CRASH
     return status, _stage(status, phase), detail(status, f"the process {how} {where}", detail=tail)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import math
 import mmap
 import os
 from collections.abc import Sequence
@@ -18,15 +19,16 @@ from typing import Any
 
 import torch
 
-from kb_ray.bench.child.tree import DTYPES
+from kb_ray.bench.child.strides import extent, gaps, shaped
+from kb_ray.bench.child.tree import dtype_of
 from kb_ray.bench.child.values import TensorRef
 
 PAGE = mmap.PAGESIZE
 GUARD_BYTES = 4096
 ALIGN = 256
 POISON = 0xA5
-MAX_HOST_BYTES = 64 << 30
-"""Of one block on a CPU: shapes are told by strangers, and a broadcast view can claim any size."""
+MAX_BYTES = 64 << 30
+"""Of one block: shapes are told by strangers, and a broadcast view can claim any size."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -44,11 +46,29 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def nbytes(ref: TensorRef) -> int:
-    """Bytes of a contiguous tensor of this dtype and shape."""
-    count = 1
-    for size in ref.shape:
-        count *= size
-    return int(count * DTYPES[ref.dtype].itemsize)
+    """Bytes of memory from the first element to the last of such a tensor; WireError where its dtype is none."""
+    return int(extent(ref.shape, ref.strides) * dtype_of(ref.dtype).itemsize)
+
+
+def seen(memory: torch.Tensor, ref: TensorRef) -> torch.Tensor:
+    """`nbytes(ref)` bytes of memory, given as uint8, as the tensor that `ref` describes."""
+    return shaped(memory.view(dtype_of(ref.dtype)), ref.shape, ref.strides)
+
+
+def gaps_intact(memory: torch.Tensor, ref: TensorRef) -> bool:
+    """Whether what lies between the elements of a tensor with gaps still holds the poison."""
+    between = gaps(ref.shape, ref.strides)
+    if between is None:
+        return True
+    elements = memory.view(-1, dtype_of(ref.dtype).itemsize)
+    return bool((elements[between.to(memory.device)] == POISON).all())
+
+
+def check_size(refs: Sequence[TensorRef]) -> None:
+    """MemoryError where the tensors are over the limit, or would be with each element in memory of its own."""
+    size = sum(max(nbytes(ref), math.prod(ref.shape) * dtype_of(ref.dtype).itemsize) for ref in refs)
+    if size > MAX_BYTES:
+        raise MemoryError(f"tensors of {size} bytes are over the limit of {MAX_BYTES}")
 
 
 @dataclass
@@ -60,12 +80,12 @@ class Mapping:
     data: int
     size: int
 
+    def memory(self) -> torch.Tensor:
+        """Its bytes; at least one."""
+        return torch.frombuffer((ctypes.c_char * self.size).from_address(self.data), dtype=torch.uint8)
+
     def tensor(self, ref: TensorRef) -> torch.Tensor:
-        dtype = DTYPES[ref.dtype]
-        if self.size == 0:
-            return torch.empty(ref.shape, dtype=dtype)
-        raw = (ctypes.c_char * self.size).from_address(self.data)
-        return torch.frombuffer(raw, dtype=torch.uint8).view(dtype).reshape(ref.shape)
+        return seen(self.memory(), ref) if self.size else torch.empty(ref.shape, dtype=dtype_of(ref.dtype))
 
     def close(self) -> None:
         _libc.munmap(self.base, self.span)
@@ -124,9 +144,8 @@ class HostBlock:
 
     def __init__(self, refs: Sequence[TensorRef]) -> None:
         self.refs = tuple(refs)
+        check_size(self.refs)
         size = sum(_pages(nbytes(ref)) for ref in self.refs)
-        if size > MAX_HOST_BYTES:
-            raise MemoryError(f"tensors of {size} bytes are over the limit of {MAX_HOST_BYTES}")
         self.fds = [make_memfd(size)] if self.refs else []
         self._maps = _map_all(self.fds[0], self.refs) if self.refs else []
         self.tensors = [m.tensor(ref) for m, ref in zip(self._maps, self.refs, strict=True)]
@@ -138,10 +157,12 @@ class HostBlock:
             ctypes.memset(m.base + PAGE, POISON, m.span - 2 * PAGE)
 
     def guards_intact(self) -> bool:
-        """Whether the slack before each tensor still holds the poison (what lies after is a wall)."""
-        for m in self._maps:
+        """Whether the slack before and within each tensor still holds the poison (what lies after is a wall)."""
+        for m, ref in zip(self._maps, self.refs, strict=True):
             slack = m.data - (m.base + PAGE)
             if slack and ctypes.string_at(m.base + PAGE, slack) != bytes([POISON]) * slack:
+                return False
+            if m.size and not gaps_intact(m.memory(), ref):
                 return False
         return True
 

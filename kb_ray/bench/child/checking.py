@@ -5,8 +5,10 @@ Knows nothing of stages or verdicts: it says what one call was worth.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +25,19 @@ MAX_COUNT = 1 << 40
 """Of one name in one call: sums of them still fit the 64 bits that traces have for them."""
 
 
+class Place(NamedTuple):
+    """Where one call's inputs and outputs are kept in the child."""
+
+    inputs: str
+    outputs: str
+    used: bool = False
+    """The inputs go into memory that held others before."""
+    keep: bool = False
+    """Both are held to the end: a later call must not change them."""
+    keep_inputs: bool = False
+    """The memory of the inputs is used again."""
+
+
 @dataclass(frozen=True)
 class Checked:
     """What one call was worth; `error` is None where it passed."""
@@ -35,30 +50,47 @@ class Checked:
     """Torch operators called by kernels themselves."""
 
 
-def check_call(child: Child, program: str, case: Case, index: int, timeout_s: float) -> Checked:
+def check_call(child: Child, program: str, case: Case, place: Place, timeout_s: float) -> Checked:
     """Call the candidate on a private copy of the case's inputs and compare what comes back.
 
     The output block is poisoned beforehand. The child's exceptions (Raised, Died, TimedOut) pass through.
     """
-    name = f"case{index}"
-    child.put(name, case.inputs_tree, case.inputs, timeout_s)
+    if place.used and refs_of(child.held(place.inputs)) == refs_of(case.inputs):
+        child.refill(place.inputs, case.inputs)
+    else:
+        child.put(place.inputs, case.inputs_tree, case.inputs, timeout_s)
     refs = refs_of(case.outputs)
-    block = child.block(refs)
-    try:
-        block.poison()
-        request = {
-            "program": program, "inputs": name, "outputs": f"out{index}", "ledger": index == 0,
-            "refs": refs, "handle": block.handle,
-        }  # fmt: skip
-        answer = child.ask(Kind.CALL, request, timeout_s, block.fds)
+    with poisoned(child, refs) as block:
+        answer = call(child, program, place.inputs, place.outputs, block, timeout_s)
         launches, operators = as_counts(answer.get("launches")), as_counts(answer.get("operators"))
-        status, error = _judge(child, case, name, answer, block)
-        return Checked(status, error, launches, operators, as_counts(answer.get("inside")))
+        with child.sharing():
+            status, error = _judge(child, case, place.inputs, answer, block)
+    if not place.keep:
+        child.free([place.outputs] + ([] if place.keep_inputs else [place.inputs]), timeout_s)
+    return Checked(status, error, launches, operators, as_counts(answer.get("inside")))
+
+
+def call(
+    child: Child, program: str, inputs: str, outputs: str, block: Any, timeout_s: float, ablate: bool = False
+) -> dict[str, Any]:
+    """Run the candidate once; `ablate`: with launches of its kernels replaced by nothing."""
+    request = {
+        "program": program, "inputs": inputs, "outputs": outputs, "ledger": True, "ablate": ablate,
+        "refs": list(block.refs), "handle": block.handle,
+    }  # fmt: skip
+    return child.ask(Kind.CALL, request, timeout_s, block.fds)
+
+
+@contextmanager
+def poisoned(child: Child, refs: list[wire.TensorRef]) -> Iterator[Any]:
+    """A block of the judge's for outputs like `refs`, holding nothing that could be right."""
+    with child.sharing():
+        block = child.block(refs)
+    try:
+        yield block
     finally:
-        block.close()
-        if not child.broken:
-            # The first answer is held to the end, and its inputs, which it may be part of.
-            child.free([] if index == 0 else [name, f"out{index}"], timeout_s)
+        with child.sharing():
+            block.close()
 
 
 def _judge(
@@ -101,7 +133,7 @@ def _compare_readable(
     else:
         # Not what was expected, so nothing was copied: shapes and dtypes alone decide.
         got = unflatten(got_tree, [hollow(ref) for ref in got_refs])
-    comparison = compare(case.expected(), got, case.oracle, inputs=[*case.inputs, *case.weights])
+    comparison = compare(case.expected(), got, case.tolerances, inputs=[*case.inputs, *case.weights])
     if comparison.status is Status.OK:
         return None
     assert comparison.error is not None
@@ -110,31 +142,37 @@ def _compare_readable(
 
 def earlier_result_kept(child: Child, case: Case, timeout_s: float) -> ErrorDetail | None:
     """What is wrong if the first call's output no longer holds after all later calls; None if it does."""
-    if _held_is_right(child, "out0", case, timeout_s):
+    wrong = _wrong_in(child, "out0", case, timeout_s)
+    if wrong is None:
         return None
     message = "a result changed after later calls: each call must return memory of its own"
-    return blame.detail(Status.MISMATCH, message)
+    return wrong.model_copy(update={"message": message, "detail": wrong.message})
 
 
-def timed_outputs_right(child: Child, cases: list[Case], timeout_s: float) -> ErrorDetail | None:
-    """What is wrong if the outputs of timed calls are not right; None if they are."""
-    if all(_held_is_right(child, f"timed_out{i}", case, timeout_s) for i, case in enumerate(cases)):
-        return None
-    return blame.detail(
-        Status.MISMATCH, "the outputs of timed calls are wrong, though those of checked calls were right"
-    )
+def timed_outputs_right(child: Child, slots: list[str], cases: list[Case], timeout_s: float) -> ErrorDetail | None:
+    """What is wrong if the outputs of timed calls, held in `slots`, are not right; None if they are."""
+    for slot, case in zip(slots, cases, strict=True):
+        wrong = _wrong_in(child, slot, case, timeout_s)
+        if wrong is not None:
+            message = "the outputs of timed calls are wrong, though those of checked calls were right"
+            return wrong.model_copy(update={"message": message, "detail": wrong.message})
+    return None
 
 
-def _held_is_right(child: Child, slot: str, case: Case, timeout_s: float) -> bool:
-    refs = refs_of(case.outputs)
-    block = child.block(refs)
-    try:
-        block.poison()
-        request = {"slot": slot, "refs": refs, "handle": block.handle}
-        copied = bool(child.ask(Kind.EXPORT, request, timeout_s, block.fds).get("copied"))
-        return copied and _compare(case, case.outputs_tree, block.tensors, copied) is None
-    finally:
-        block.close()
+def _wrong_in(child: Child, slot: str, case: Case, timeout_s: float) -> ErrorDetail | None:
+    """What is wrong with the outputs that the child holds under a name."""
+    with poisoned(child, refs_of(case.outputs)) as block:
+        if not fetched(child, slot, block, timeout_s):
+            return blame.detail(Status.MISMATCH, "it has other shapes or dtypes now")
+        with child.sharing():
+            wrong = _compare(case, case.outputs_tree, block.tensors, copied=True)
+    return wrong[1] if wrong else None
+
+
+def fetched(child: Child, slot: str, block: Any, timeout_s: float) -> bool:
+    """Whether the tensors of a slot are such as the block is for; they are copied into it then."""
+    request = {"slot": slot, "refs": list(block.refs), "handle": block.handle}
+    return bool(child.ask(Kind.EXPORT, request, timeout_s, block.fds).get("copied"))
 
 
 def hollow(ref: wire.TensorRef) -> torch.Tensor:
@@ -157,7 +195,7 @@ def _inputs_kept(case: Case, now: list[torch.Tensor]) -> bool:
             continue
         if case.inputs_after is None or same_bytes(case.inputs_after[i], before):
             return False
-        if compare(case.inputs_after[i], after, None).status is not Status.OK:
+        if compare(case.inputs_after[i], after).status is not Status.OK:
             return False
     return True
 

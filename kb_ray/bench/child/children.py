@@ -1,8 +1,8 @@
 """The judge's view of sandboxed processes: fork one from a zygote, command it, see it end, kill it.
 
-A child's death is seen by pidfd at once and explained by the zygote's waitpid; a hang is seen by the
-clock of each command; either way nothing of the child is left: its process group, its scratch folder, its
-shared memory. What a child answers is data here, decoded strictly and never believed.
+A child's death is seen by pidfd at once and explained by the zygote's waitpid, or by the bound it was over;
+a hang is seen by the clock of each command; either way nothing of the child is left: its process group, its
+scratch folder, its shared memory. What a child answers is data here, decoded strictly and never believed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,61 +20,42 @@ import torch
 
 from kb_ray.bench.child import wire
 from kb_ray.bench.child.buffers import HostBlock
+from kb_ray.bench.child.cgroup import Cgroup
+from kb_ray.bench.child.endings import Died as Died
+from kb_ray.bench.child.endings import Ending, explain
+from kb_ray.bench.child.endings import Raised as Raised
+from kb_ray.bench.child.endings import TimedOut as TimedOut
 from kb_ray.bench.child.frames import MAX_FDS, Channel, FrameError, FrameTimeout, Kind, wait_readable
 from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
+from kb_ray.bench.child.strides import fill, strides_of
 from kb_ray.bench.child.tree import dtype_name
 from kb_ray.bench.child.values import TensorRef
+from kb_ray.bench.child.watchdog import Excess, oom_kills
 from kb_ray.bench.sweep import erase, kill_group
+from kb_ray.errors import InfraError
 
 LOG_BYTES = 16 << 10
-CHILD_MEMORY_BYTES = 8 << 30
-START_TIMEOUT_S = 60.0
-
-
-class Raised(Exception):
-    """The child's code raised; `info` is what `program.describe` said of it."""
-
-    def __init__(self, info: dict[str, Any]) -> None:
-        super().__init__(str(info.get("message", "")))
-        self.info = info
-
-
-class Died(Exception):
-    """The child's process ended, or broke its channel, before it answered."""
-
-    def __init__(self, signal_number: int | None, exit_code: int | None, launching: bool, log: str) -> None:
-        super().__init__(f"signal {signal_number}" if signal_number else f"exit code {exit_code}")
-        self.signal_number, self.exit_code, self.launching, self.log = (
-            signal_number,
-            exit_code,
-            launching,
-            log,
-        )
-
-
-class TimedOut(Exception):
-    """The child did not answer within its time."""
 
 
 def refs_of(tensors: Sequence[torch.Tensor]) -> list[TensorRef]:
-    return [TensorRef(i, dtype_name(t.dtype), tuple(t.shape)) for i, t in enumerate(tensors)]
-
-
-@dataclass
-class Ending:
-    """How a child ended, told by its zygote: `status` as waitpid gives it, once `event` is set."""
-
-    event: threading.Event = field(default_factory=threading.Event)
-    status: int | None = None
+    return [TensorRef(i, dtype_name(t.dtype), tuple(t.shape), strides=strides_of(t)) for i, t in enumerate(tensors)]
 
 
 class Owner(Protocol):
     """What a child needs of the zygote that forked it."""
 
     cuda: bool
+    alive: bool
+    """Whether it still runs: children do not outlive it."""
 
-    def forget(self, identity: int, pid: int) -> None: ...
+    def unwatch(self, pid: int) -> None:
+        """From now on nobody else kills this group."""
+        ...
+
+    def forget(self, identity: int, pid: int, gone: bool) -> None:
+        """The child's end is dealt with. `gone`: nothing of its group is left."""
+        ...
 
 
 class Child:
@@ -94,6 +74,23 @@ class Child:
         self._closed = False
         self.broken = False
         """Whether it died or hung: nothing can be asked of it any more."""
+        self.clock: Callable[[], float] = time.monotonic
+        """What its timeouts are counted by: one that stands while the process is stopped, where it may be."""
+        self.sharing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        """Entered for what the judge itself does on the card on this child's behalf."""
+        self.excess: Excess | None = None
+        self.cgroup: Cgroup | None = None
+        self._lent: list[Any] = []
+        self._oom_kills = oom_kills()
+
+    @property
+    def sampled(self) -> bool:
+        return self.cgroup is None
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of the judge's own shared memory that the child may have mapped now."""
+        return sum(tensor.nbytes for block in self._lent for tensor in list(block.tensors))
 
     def wait_ready(self, timeout_s: float) -> None:
         ready = self._answer(timeout_s)
@@ -108,31 +105,30 @@ class Child:
             self.broken = True
             raise TimedOut from None
         except FrameError:
-            self.broken = True
             raise self._died() from None
-        except (Died, TimedOut):
+        except TimedOut:
             self.broken = True
             raise
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
+        deadline = self.clock() + timeout_s
         while True:
             watched = [self.channel.fileno(), self.pidfd]
             # A closed log is always ready: watched further, it would keep the judge spinning.
             watched += [self._log_fd] if self._log_open else []
-            ready = wait_readable(watched, deadline - time.monotonic())
+            ready = wait_readable(watched, deadline - self.clock())
             if self._log_fd in ready:
                 self._drain()
             if self.channel.fileno() in ready:
                 return self._receive(deadline)
-            if self.pidfd in ready:
+            if self.pidfd in ready or self.excess is not None:
                 raise self._died()
-            if time.monotonic() >= deadline:
+            if self.clock() >= deadline:
                 raise TimedOut
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         try:
-            frame = self.channel.recv(timeout_s=max(0.1, deadline - time.monotonic()))
+            frame = self.channel.recv(timeout_s=max(0.1, deadline - self.clock()))
             for fd in frame.fds:  # a child has none to give
                 os.close(fd)
             answer = unpack(frame.payload)
@@ -144,18 +140,25 @@ class Child:
             raise Raised(answer)
         return answer
 
-    def _died(self) -> Died:
+    def _died(self) -> Died | Raised:
         """Wait a moment for the end of a process that broke its channel, then say how it ended."""
+        self.broken = True
         if not wait_readable([self.pidfd], 0.5):
             signal_quietly(self.pid)
         self._ending.event.wait(1.0)
         self._drain()
-        status = self._ending.status
-        if status is None:
-            return Died(None, None, self.state.launching, self.log())
-        if os.WIFSIGNALED(status):
-            return Died(os.WTERMSIG(status), None, self.state.launching, self.log())
-        return Died(None, os.WEXITSTATUS(status), self.state.launching, self.log())
+        if self._ending.status is None and self.excess is None and not self.owner.alive:
+            raise InfraError("the process that starts candidates ended")
+        over = self.excess or (self._out_of_memory() if self._ending.killed else None)
+        return explain(self._ending.status, over, self.state.launching, self.log())
+
+    def _out_of_memory(self) -> Excess | None:
+        """Whether the kernel killed it for want of memory: within its cgroup, or in all of the machine."""
+        if self.cgroup is not None and self.cgroup.ran_out_of_memory():
+            return Excess("memory", "more memory was used than a candidate may have")
+        if oom_kills() > self._oom_kills:
+            return Excess("memory", "the machine ran out of memory")
+        return None
 
     def _drain(self) -> None:
         """Keep the last of what was printed. One read a turn: a flood must not keep the judge from its clock."""
@@ -171,11 +174,14 @@ class Child:
         return self._log.decode("utf-8", "replace")
 
     def block(self, refs: Sequence[TensorRef]) -> Any:
-        if not self.owner.cuda:
-            return HostBlock(refs)
-        from kb_ray.bench.child.cuda_ipc import CudaBlock
+        if self.owner.cuda:
+            from kb_ray.bench.child.cuda_ipc import CudaBlock
 
-        return CudaBlock(refs)
+            return CudaBlock(refs)
+        block = HostBlock(refs)
+        # Replaced, never changed: the watchdog reads it from another thread.
+        self._lent = [known for known in self._lent if known.tensors] + [block]
+        return block
 
     def put(self, slot: str, tree: wire.Tree, tensors: Sequence[torch.Tensor], timeout_s: float) -> None:
         """Give the child a private copy of `tensors` under a name."""
@@ -187,16 +193,7 @@ class Child:
         for at in range(0, max(len(refs), 1), step):
             part = refs[at : at + step]
             last = at + step >= len(refs)
-            if part:
-                block = self.block(part)
-                self.blocks[slot].append(block)
-                for target, source in zip(block.tensors, tensors[at : at + step], strict=True):
-                    target.copy_(source)
-                handle, fds = block.handle, block.fds
-                if self.owner.cuda:
-                    torch.cuda.synchronize()
-            else:
-                handle, fds = b"", []
+            handle, fds = self._lend(slot, part, tensors[at : at + step])
             message = {
                 "slot": slot,
                 "refs": part,
@@ -206,8 +203,30 @@ class Child:
                 "tree": tree if last else None,
             }
             self.ask(Kind.PUT, message, timeout_s, fds)
-        for block in replaced:
-            block.close()
+        with self.sharing():
+            for block in replaced:
+                block.close()
+
+    def _lend(self, slot: str, refs: list[TensorRef], tensors: Sequence[torch.Tensor]) -> tuple[bytes, list[int]]:
+        """What the child opens a block by that holds copies of `tensors`."""
+        if not refs:
+            return b"", []
+        with self.sharing():
+            block = self.block(refs)
+            self.blocks[slot].append(block)
+            for target, source in zip(block.tensors, tensors, strict=True):
+                fill(target, source)
+            if self.owner.cuda:
+                torch.cuda.synchronize()
+        return block.handle, block.fds
+
+    def refill(self, slot: str, tensors: Sequence[torch.Tensor]) -> None:
+        """New values in the memory that the child already has under this name."""
+        with self.sharing():
+            for target, source in zip(self.held(slot), tensors, strict=True):
+                fill(target, source)
+            if self.owner.cuda:
+                torch.cuda.synchronize()
 
     def held(self, slot: str) -> list[torch.Tensor]:
         """The judge's own view of what was put under a name, as the child has left it."""
@@ -218,22 +237,33 @@ class Child:
 
     def free(self, slots: Sequence[str], timeout_s: float) -> None:
         self.ask(Kind.FREE, {"slots": list(slots)}, timeout_s)
-        for slot in slots:
-            for block in self.blocks.pop(slot, []):
-                block.close()
+        with self.sharing():
+            for slot in slots:
+                for block in self.blocks.pop(slot, []):
+                    block.close()
+
+    def pause(self) -> None:
+        """Stop its whole group: it cannot refuse."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if not self._closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
+                os.killpg(self.pid, number)
 
     def kill(self) -> None:
         """End the process and its whole group, and give back everything that was held for it."""
         if self._closed:
             return
         self._closed = True
-        signal_quietly(self.pid)
-        for _ in range(400):
-            if kill_group(self.pid):
-                break
-            time.sleep(0.005)
+        self.owner.unwatch(self.pid)
+        gone = self._end_group()
         self._ending.event.wait(2.0)
-        self.owner.forget(self.identity, self.pid)
+        self.owner.forget(self.identity, self.pid, gone)
         self.channel.close()
         self.state.close()
         os.close(self.pidfd)
@@ -241,8 +271,20 @@ class Child:
         for blocks in self.blocks.values():
             for block in blocks:
                 block.close()
-        self.blocks = {}
+        self.blocks, self._lent = {}, []
         erase(self.scratch)
+
+    def _end_group(self) -> bool:
+        """Kill all that the child started; whether nothing of it is left after five seconds at most."""
+        signal_quietly(self.pid)
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self.cgroup.kill()
+        for _ in range(1000):
+            if kill_group(self.pid):
+                return self.cgroup is None or self.cgroup.remove()
+            time.sleep(0.005)
+        return False
 
 
 def signal_quietly(pid: int) -> None:

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kb_ray.bench.child.mismatch import count_wrong, describe
-from kb_ray.bench.child.tolerance import BASE, reduction_size, tolerance
+from kb_ray.bench.child.indices import Source, select_alike
+from kb_ray.bench.child.mismatch import PRECISION, count_wrong, describe
+from kb_ray.bench.child.tolerance import BASE, Tolerance, is_inexact, plainly_close
+from kb_ray.bench.child.tolerance import tolerances as tolerances_of
 from kb_ray.bench.child.tree import flatten
 from kb_ray.bench.child.values import Bag, DeviceName, DTypeName, Opaque, TensorRef, Tree
 from kb_ray.categories import CATEGORY_BY_STATUS
@@ -28,26 +30,32 @@ class Comparison(Record):
     error: ErrorDetail | None = None
 
 
-def compare(expected: Any, got: Any, oracle: Any = None, inputs: Sequence[torch.Tensor] = ()) -> Comparison:
+def compare(
+    expected: Any,
+    got: Any,
+    tolerances: Sequence[Tolerance] | None = None,
+    inputs: Sequence[torch.Tensor] = (),
+) -> Comparison:
     """Compare values made of tensors, numbers, None, lists, tuples, dicts and attribute bags.
 
-    `oracle`: the reference's outputs in float64, in the structure of `expected` or as a list in its order;
-    it widens tolerances to what the reference itself achieves, and is left out where it does not fit.
-    `inputs`: what the outputs were computed from, weights among them, for a guess at the terms summed per
-    element. The first difference in order of stage, then of output, is the one told.
+    `tolerances`: one per tensor of `expected`, in order; None: worked out here, without an oracle. `inputs`: what
+    the outputs were computed from, weights among them: positions are looked up in them, and without `tolerances`
+    the number of terms summed per element is guessed from them. The first difference in order of stage, then of
+    output, is the one told.
     """
     want_tree, want = flatten(expected)
     got_tree, have = flatten(got)
-    exact = flatten(oracle)[1]
-    exacts = exact if [t.shape for t in exact] == [t.shape for t in want] else [None] * len(want)
+    allowed = tolerances_of(want, inputs=inputs) if tolerances is None else tolerances
+    if len(allowed) != len(want):
+        raise ValueError(f"{len(allowed)} tolerances for {len(want)} tensors: give one for each")
     try:
         leaves = list(_pair(want_tree, got_tree, "out", top=True))
-        tensors = [_Pair(path, want[a.index], have[b.index], exacts[a.index]) for path, a, b in leaves]
+        pairs = [_Pair(path, want[a.index], have[b.index], allowed[a.index]) for path, a, b in leaves]
         for check in (_check_shape, _check_dtype):
-            for pair in tensors:
+            for pair in pairs:
                 check(pair)
-        for pair in tensors:
-            _check_elements(pair, inputs)
+        for pair in pairs:
+            _check_elements(pair, inputs, pairs)
     except _Differs as difference:
         return Comparison(status=difference.status, error=difference.error)
     return Comparison(status=Status.OK)
@@ -64,7 +72,7 @@ class _Pair(NamedTuple):
     path: str
     want: torch.Tensor
     have: torch.Tensor
-    exact: torch.Tensor | None
+    allowed: Tolerance
 
 
 def _pair(want: Tree, have: Tree, path: str, top: bool = False) -> Iterator[tuple[str, TensorRef, TensorRef]]:
@@ -135,9 +143,11 @@ def _check_dtype(pair: _Pair) -> None:
         raise _Differs(Status.WRONG_DTYPE, message, output=pair.path, expected=want, got=have)
 
 
-def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor]) -> None:
-    allowed = tolerance(pair.want, pair.exact, reduction_size(inputs, pair.want))
-    if not count_wrong(pair.want, pair.have, allowed):
+def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor], pairs: Sequence[_Pair]) -> None:
+    allowed = pair.allowed
+    if plainly_close(pair.want, pair.have, allowed):
+        return
+    if not count_wrong(pair.want, pair.have, allowed) or _names_alike(pair, inputs, pairs):
         return
     found = describe(pair.want, pair.have, allowed)
     position = found.position(tuple(pair.want.shape))
@@ -147,6 +157,8 @@ def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor]) -> None:
         message += (
             f", largest error {found.max_abs_error:.3g} (allowed {allowed.atol:.3g} + {allowed.rtol:.3g} x |expected|)"
         )
+    if (found.pattern or "").startswith(PRECISION):
+        message += "; PRECISION: each error is small, as from TF32 or 16-bit intermediates"
     raise _Differs(
         Status.NONFINITE if found.nonfinite else Status.MISMATCH,
         message,
@@ -160,6 +172,14 @@ def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor]) -> None:
         total_elements=found.total,
         pattern=found.pattern,
     )
+
+
+def _names_alike(pair: _Pair, inputs: Sequence[torch.Tensor], pairs: Sequence[_Pair]) -> bool:
+    """Whether an integer output holds positions as good as the expected ones."""
+    if is_inexact(pair.want) or pair.want.dtype is torch.bool:
+        return False
+    others = [Source(other.want, other.allowed) for other in pairs if other is not pair]
+    return select_alike(pair.want, pair.have, inputs, others)
 
 
 def _structure(path: str, want: Tree, have: Tree) -> _Differs:

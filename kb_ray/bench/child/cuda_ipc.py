@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-from kb_ray.bench.child.buffers import POISON, layout, nbytes
-from kb_ray.bench.child.tree import DTYPES
+from kb_ray.bench.child.buffers import POISON, check_size, gaps_intact, layout, nbytes, seen
+from kb_ray.bench.child.tree import dtype_of
 from kb_ray.bench.child.values import TensorRef
 
 HANDLE_BYTES = 64
 _GRANULE = 2 << 20
 _IPC_LAZY_PEER = 1
+_PERSISTING_L2 = 6
 
 
 class _Handle(ctypes.Structure):
@@ -66,11 +67,9 @@ def _check(code: int, what: str) -> None:
 
 def _tensor(base: int, offset: int, ref: TensorRef) -> torch.Tensor:
     size = nbytes(ref)
-    dtype = DTYPES[ref.dtype]
     if size == 0:
-        return torch.empty(ref.shape, dtype=dtype, device="cuda")
-    raw = torch.as_tensor(_Span(base + offset, size), device="cuda")
-    return raw.view(dtype).reshape(ref.shape)
+        return torch.empty(ref.shape, dtype=dtype_of(ref.dtype), device="cuda")
+    return seen(torch.as_tensor(_Span(base + offset, size), device="cuda"), ref)
 
 
 class CudaBlock:
@@ -78,6 +77,7 @@ class CudaBlock:
 
     def __init__(self, refs: Sequence[TensorRef]) -> None:
         self.refs = tuple(refs)
+        check_size(self.refs)
         self.fds: list[int] = []
         self.offsets, size = layout(self.refs)
         self.size = (size + _GRANULE - 1) // _GRANULE * _GRANULE
@@ -89,20 +89,20 @@ class CudaBlock:
         self.handle = bytes(ctypes.string_at(ctypes.byref(handle), HANDLE_BYTES))
         self._whole: torch.Tensor | None = torch.as_tensor(_Span(self.base, self.size), device="cuda")
         self._whole.fill_(POISON)
+        # Whoever gets the handle does not wait for this process's stream.
+        torch.cuda.current_stream().synchronize()
         self.tensors = [_tensor(self.base, o, r) for o, r in zip(self.offsets, self.refs, strict=True)]
 
-    def poison(self) -> None:
-        assert self._whole is not None
-        self._whole.fill_(POISON)
-
     def guards_intact(self) -> bool:
-        """Whether every byte outside the tensors still holds the poison."""
+        """Whether every byte outside the tensors' elements still holds the poison."""
         assert self._whole is not None
         at = 0
         for offset, ref in zip(self.offsets, self.refs, strict=True):
             if not bool((self._whole[at:offset] == POISON).all()):
                 return False
             at = offset + nbytes(ref)
+            if not gaps_intact(self._whole[offset:at], ref):
+                return False
         return bool((self._whole[at : self.size] == POISON).all())
 
     def close(self) -> None:
@@ -132,3 +132,9 @@ def attach_cuda(refs: Sequence[TensorRef], handle: bytes) -> tuple[list[torch.Te
     base = int(pointer.value or 0)
     offsets, _ = layout(refs)
     return [_tensor(base, o, r) for o, r in zip(offsets, refs, strict=True)], [_Opened(base)]
+
+
+def reset_persisting_l2() -> None:
+    """Nothing stays in the L2 cache beyond its turn: a part set aside there would survive being flushed."""
+    runtime().cudaDeviceSetLimit(_PERSISTING_L2, ctypes.c_size_t(0))
+    runtime().cudaCtxResetPersistingL2Cache()

@@ -2,30 +2,37 @@
 
 Runs in the judge, one thread an evaluation. A failure ends it at its stage; timing is never spent on a
 wrong kernel. It owns the order of things and what each failure means; how processes run is `children`,
-what the reference says `references`, what counts as equal `compare`.
+what the reference says `references`, what counts as equal `compare`, how it is measured `measure`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from kb_ray.bench.child import blame
-from kb_ray.bench.child.cases import Loaded
-from kb_ray.bench.child.checking import Checked, check_call, earlier_result_kept
+from kb_ray.bench.child.ablation import not_computed_by_kernels
+from kb_ray.bench.child.card import Card
+from kb_ray.bench.child.cases import Case, Loaded
+from kb_ray.bench.child.checking import Place, check_call, earlier_result_kept
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut
-from kb_ray.bench.child.exclusive import Slot
+from kb_ray.bench.child.findings import Findings
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
-from kb_ray.bench.child.machine import Machine
-from kb_ray.bench.child.measure import Measured, measure
-from kb_ray.bench.child.references import ReferenceFailed, References
-from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
-from kb_ray.records import ErrorDetail, Evidence, Stage, Status, Verdict
+from kb_ray.bench.child.inputs import AT_OLD_ADDRESS
+from kb_ray.bench.child.reference_process import ReferenceFailed
+from kb_ray.bench.child.references import References
+from kb_ray.bench.child.stopwatch import take_times
+from kb_ray.bench.protocol import BenchRequest
+from kb_ray.records import ErrorDetail, Stage, Status, Verdict
+from kb_ray.tasks.quality import REFERENCE_FAILED, TOO_LARGE, UNTRUSTED
 
 CANDIDATE = "candidate"
+HIDDEN = {"shape": "shapes", "dtype": "dtypes", "weights": "weights"}
+"""What correct candidates are tried at although no task promises it, and how it is called."""
+HIDDEN_TIMEOUT_S = 10.0
+"""For a call beyond those that decide: without kernels, or at a shape or dtype that nobody promised."""
 
 
 class Failed(Exception):
@@ -39,75 +46,92 @@ class Failed(Exception):
 class Evaluation:
     """The verdict of one request on one device."""
 
-    def __init__(
-        self, request: BenchRequest, zygote: Zygote, references: References, slot: Slot, machine: Machine
-    ) -> None:
+    def __init__(self, request: BenchRequest, zygote: Zygote, references: References, card: Card) -> None:
         self.request, self.settings = request, request.settings
-        self.zygote, self.references, self.slot, self.machine = zygote, references, slot, machine
-        self.cuda = zygote.cuda
-        self.seconds: dict[str, float] = {}
-        self.passed = 0
-        self.launches: dict[str, int] = {}
-        self.operators: dict[str, int] = {}
-        self.flags: set[str] = set(request.task.flags)
-        self.level = "none"
+        self.zygote, self.references, self.card = zygote, references, card
+        self.cuda, self.slot = card.cuda, card.slot
+        self.found = Findings(request, card.machine, card.cuda)
+        self.child: Child | None = None
 
     def run(self) -> Verdict:
         """The verdict. An oom or timeout seen while others shared the GPU is repeated alone."""
         started = time.monotonic()
-        verdict = self._attempt(alone=False)
-        shared_trouble = self.cuda and verdict.status in (Status.OOM, Status.TIMEOUT) and "shared" in self.flags
-        if shared_trouble and verdict.stage is not Stage.TIMING:
-            self._reset()
+        verdict = self._inspected() if self.request.inspect else self._attempt(alone=False)
+        in_company = self.cuda and "shared" in self.found.flags and verdict.stage is not Stage.TIMING
+        if in_company and verdict.status in (Status.OOM, Status.TIMEOUT):
+            self.found = Findings(self.request, self.card.machine, self.cuda)
+            self.found.flags.add("repeated_alone")
             verdict = self._attempt(alone=True)
-        self.seconds["total"] = time.monotonic() - started
-        return verdict.model_copy(update={"seconds": {k: round(v, 6) for k, v in self.seconds.items()}})
+        seconds = self.found.seconds | {"total": time.monotonic() - started}
+        return verdict.model_copy(update={"seconds": {k: round(v, 6) for k, v in seconds.items()}})
 
-    def _reset(self) -> None:
-        self.passed, self.launches, self.operators = 0, {}, {}
-        self.flags = set(self.request.task.flags) | {"repeated_alone"}
+    def _inspected(self) -> Verdict:
+        """The task's flags in place of a verdict on a candidate."""
+        found, limit = self.found, self.request.max_bytes
+        try:
+            with self.slot.shared(), found.phase("reference"):
+                if limit is not None:
+                    sizes = self.references.sizes(self.request.task, self.settings)
+                    found.input_bytes = sizes.get("inputs")
+                    if "inputs" not in sizes or sum(sizes.values()) > limit:
+                        found.flags.add(TOO_LARGE)
+                        return found.verdict(Status.OK, Stage.STATIC)
+                loaded = self.references.get(self.request.task, self.settings)
+        except ReferenceFailed as failure:
+            return self._reference_failed(failure)
+        found.flags |= loaded.flags
+        found.input_bytes = loaded.input_bytes
+        return found.verdict(Status.OK, Stage.FULL)
+
+    def _reference_failed(self, failure: ReferenceFailed) -> Verdict:
+        self.found.flags.add(REFERENCE_FAILED)
+        error = blame.detail(Status.INFRA_ERROR, str(failure))
+        return self.found.verdict(Status.INFRA_ERROR, Stage.STATIC, error=error)
 
     def _attempt(self, alone: bool) -> Verdict:
-        child: Child | None = None
         try:
-            with self.slot.alone() if alone else self.slot.shared():
-                if not alone and self.slot.crowd > 1:
-                    self.flags.add("shared")
-                loaded = self._reference()
-                with self._phase("start"):
-                    child = self.zygote.spawn()
-                self.level = child.level
-                self._load(child, loaded)
-                self._check(child, loaded)
-            if not self.cuda:
-                return self._verdict(Status.OK, Stage.FULL)
-            return self._timed(child, loaded)
+            with self.slot.shared(), self.found.phase("reference"):
+                loaded = self.references.get(self.request.task, self.settings)
+            self.found.flags |= loaded.flags
+            self.found.input_bytes = loaded.input_bytes
+            with ExitStack() as stack:
+                with self.found.phase("queue_memory"):
+                    stack.enter_context(self.card.budget.reserve(self.card.room(loaded.case_bytes)))
+                stack.callback(self._end)
+                if alone:
+                    stack.enter_context(self.slot.alone())
+                return self._evaluated(loaded, alone)
         except Failed as failure:
-            return self._verdict(failure.status, failure.stage, error=failure.error)
+            return self.found.verdict(failure.status, failure.stage, error=failure.error)
         except ReferenceFailed as failure:
-            error = blame.detail(Status.INFRA_ERROR, str(failure))
-            self.flags.add("reference_failed")
-            return self._verdict(Status.INFRA_ERROR, Stage.STATIC, error=error)
-        finally:
-            if child is not None:
-                # The end of a process takes its CUDA context down: not while somebody is timed.
-                with self.slot.shared():
-                    child.kill()
+            return self._reference_failed(failure)
 
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+    def _evaluated(self, loaded: Loaded, alone: bool) -> Verdict:
+        first = self._case(loaded, 0)
+        self._start(loaded, first, alone)
+        self._check(loaded, first)
+        if not UNTRUSTED & self.found.flags:
+            self._ablate(loaded, first, alone)
+        if self.settings.generalise == "require":
+            self._generalise(loaded, first)
+        verdict = self._timed(loaded) if self.cuda else self.found.verdict(Status.OK, Stage.FULL)
+        if self.settings.generalise == "report":
+            self._generalise(loaded, first)
+            evidence = verdict.evidence.model_copy(update={"generalises": self.found.generalises})
+            verdict = verdict.model_copy(update={"evidence": evidence})
+        return verdict
 
-    def _reference(self) -> Loaded:
-        with self._phase("reference"):
-            loaded = self.references.get(self.request.task, self.settings)
-            self.references.case(loaded, 0, self.settings)
-        self.flags |= loaded.flags
-        return loaded
+    def _end(self) -> None:
+        child, self.child = self.child, None
+        if child is not None:
+            # The end of a process takes its CUDA context down: not while somebody is timed.
+            with self.slot.shared():
+                child.kill()
+            self.slot.leave(child)
+
+    def _case(self, loaded: Loaded, index: int, first: Case | None = None) -> Case:
+        with self.slot.shared(), self.found.phase("reference"):
+            return self.references.case(loaded, index, self.settings, first)
 
     @contextmanager
     def _blaming(self, phase: str) -> Iterator[None]:
@@ -123,93 +147,148 @@ class Evaluation:
         except TimedOut as error:
             raise Failed(*blame.blame_timeout(phase, self.settings.timeout_s)) from error
 
-    def _load(self, child: Child, loaded: Loaded) -> None:
+    def _start(self, loaded: Loaded, first: Case, alone: bool) -> Child:
+        """A new process with the candidate loaded and constructed in it."""
+        with self.found.phase("start"), nullcontext() if alone or not self.cuda else self.card.starting:
+            self.child = child = self.zygote.spawn(self.slot if self.cuda else None)
+        self.found.level = child.level
+        if not alone and self.slot.crowd > 1:
+            self.found.flags.add("shared")
         task, timeout_s = self.request.task, self.settings.timeout_s
-        with self._phase("load"), self._blaming("load"):
+        with self.found.phase("load"), self._blaming("load"):
             request = {
                 "program": CANDIDATE, "role": "candidate", "code": self.request.kernel_code, "style": task.style,
+                "tf32": self.settings.tf32,
             }  # fmt: skip
             child.ask(Kind.LOAD, request, timeout_s)
-        with self._phase("load"), self._blaming("build"):
+        with self.found.phase("load"), self._blaming("build"):
             child.put("given", loaded.given_tree, loaded.given, timeout_s)
-            first = self.references.case(loaded, 0, self.settings)
-            build = {
-                "program": CANDIDATE, "role": "candidate", "slot": "given", "seed": loaded.init_seed,
-                "n_inputs": len(first.inputs_tree) if isinstance(first.inputs_tree, list | tuple) else 0,
-            }  # fmt: skip
-            child.ask(Kind.BUILD, build, timeout_s)
+            self._build(child, loaded, first)
+        return child
 
-    def _check(self, child: Child, loaded: Loaded) -> None:
+    def _build(self, child: Child, loaded: Loaded, case: Case) -> None:
+        """Construct the candidate with what is in slot `given`."""
+        build = {
+            "program": CANDIDATE, "role": "candidate", "slot": "given", "seed": loaded.init_seed,
+            "n_inputs": len(case.inputs_tree) if isinstance(case.inputs_tree, list | tuple) else 0,
+        }  # fmt: skip
+        child.ask(Kind.BUILD, build, self.settings.timeout_s)
+
+    def _check(self, loaded: Loaded, first: Case) -> None:
         """Every input set, the first one alone; then the first answer again, which must not have changed."""
-        for index in range(self.settings.n_correctness):
-            with self._phase("reference"):
-                case = self.references.case(loaded, index, self.settings)
-            with self._phase("check"):
-                with self._blaming("first_call" if index == 0 else "call"):
-                    checked = check_call(child, CANDIDATE, case, index, self.settings.timeout_s)
-                self._account(checked)
-                stage = Stage.TINY if index == 0 else Stage.FULL
-                if checked.inside and not self.cuda:
-                    message = f"a kernel calls PyTorch ({', '.join(sorted(checked.inside))}): no GPU could compile it"
-                    raise Failed(Status.COMPILE_ERROR, Stage.COMPILE, blame.detail(Status.COMPILE_ERROR, message))
-                if checked.error is not None:
-                    raise Failed(checked.status, stage, checked.error)
-                if not checked.launches:
-                    message = "the call ran without launching any Triton kernel defined in the code"
-                    raise Failed(Status.NO_KERNEL, stage, blame.detail(Status.NO_KERNEL, message))
-                self.passed += 1
-        first = self.references.case(loaded, 0, self.settings)
-        with self._phase("check"), self._blaming("call"):
+        child, n = self._living(), self.settings.n_correctness
+        for index in range(n):
+            case = first if index == 0 else self._case(loaded, index, first)
+            with self.found.phase("check"):
+                self._check_one(child, case, index, _place(index, n))
+                self.found.passed += 1
+        with self.found.phase("check"), self._blaming("call"):
             error = earlier_result_kept(child, first, self.settings.timeout_s)
+            child.free(["case0", "out0"], self.settings.timeout_s)
         if error is not None:
             raise Failed(Status.MISMATCH, Stage.FULL, error)
 
-    def _account(self, checked: Checked) -> None:
-        for name, count in checked.launches.items():
-            self.launches[name] = self.launches.get(name, 0) + count
-        for name, count in checked.operators.items():
-            self.operators[name] = self.operators.get(name, 0) + count
+    def _check_one(self, child: Child, case: Case, index: int, place: Place) -> None:
+        with self._blaming("first_call" if index == 0 else "call"):
+            checked = check_call(child, CANDIDATE, case, place, self.settings.timeout_s)
+        self.found.account(checked)
+        stage = Stage.TINY if index == 0 else Stage.FULL
+        if checked.inside and not self.cuda:
+            message = f"a kernel calls PyTorch ({', '.join(sorted(checked.inside))}): no GPU could compile it"
+            raise Failed(Status.COMPILE_ERROR, Stage.COMPILE, blame.detail(Status.COMPILE_ERROR, message))
+        if checked.error is not None:
+            raise Failed(checked.status, stage, checked.error)
+        if not checked.launches:
+            message = "the call ran without launching any Triton kernel defined in the code"
+            raise Failed(Status.NO_KERNEL, stage, blame.detail(Status.NO_KERNEL, message))
+        if checked.operators and self.settings.torch_ops == "forbid":
+            calls = ", ".join(sorted(checked.operators))
+            message = f"PyTorch computes a part of the result ({calls}), which only kernels may here"
+            raise Failed(Status.HACK, stage, blame.detail(Status.HACK, message))
 
-    def _timed(self, child: Child, loaded: Loaded) -> Verdict:
-        # Everything that can be prepared is prepared while others may still share the card.
-        with self._phase("timing"):
-            with self.slot.shared(), self._blaming("timing"):
-                cases = [self.references.fresh(loaded, self.settings) for _ in range(2)]
-                for i, case in enumerate(cases):
-                    child.put(f"timed{i}", case.inputs_tree, case.inputs, self.settings.timeout_s)
-            waited = time.monotonic()
-            with self.slot.alone(), self._blaming("timing"):
-                self.seconds["queue_timing"] = time.monotonic() - waited
-                measured = measure(child, CANDIDATE, self.references, loaded, cases, self.settings, self.machine)
-        self.flags |= measured.flags
+    def _ablate(self, loaded: Loaded, first: Case, alone: bool) -> None:
+        """A candidate that is right without its kernels, or before them, is none."""
+        for index in range(self.settings.n_correctness):
+            # One set is not enough: where x is positive, relu in place on a copy of x is right without its kernel.
+            case = first if index == 0 else self._case(loaded, index, first)
+            with self.found.phase("ablation"):
+                message, usable = self._ablated(self._living(), case)
+            if message is None:
+                break
+        if message is not None:
+            raise Failed(Status.HACK, Stage.FULL, blame.detail(Status.HACK, message))
+        if not usable:
+            # An index made of unwritten memory may have spoilt the process: what follows needs another one.
+            self._end()
+            self._check_one(self._start(loaded, first, alone), first, 0, Place("case0", "out0"))
+
+    def _ablated(self, child: Child, case: Case) -> tuple[str | None, bool]:
+        """What speaks against the candidate, and whether its process is still good for anything."""
+        timeout_s = min(HIDDEN_TIMEOUT_S, self.settings.timeout_s)
+        try:
+            return not_computed_by_kernels(child, CANDIDATE, case, timeout_s), True
+        except (Raised, Died, TimedOut):
+            pass  # without its kernels it does not even run: as it should be
+        try:
+            if not child.broken:
+                child.free([], timeout_s)
+            return None, not child.broken
+        except (Raised, Died, TimedOut):
+            return None, False
+
+    def _generalise(self, loaded: Loaded, first: Case) -> None:
+        """Try what the task does not promise; a failure counts only where that is required."""
+        if loaded.large:
+            return
+        for name in HIDDEN:
+            with self.slot.shared(), self.found.phase("generalise"):
+                case = self.references.hidden(loaded, name, self.settings, first)
+            if case is None:
+                continue
+            with self.found.phase("generalise"):
+                failure = self._try_hidden(loaded, case, name)
+            self.found.generalises[name] = failure.status if failure else Status.OK
+            if failure is not None and self.settings.generalise == "require":
+                message = f"with other {HIDDEN[name]} than the task's own: {failure.error.message}"
+                raise Failed(failure.status, Stage.FULL, failure.error.model_copy(update={"message": message}))
+            if failure is not None and self.cuda:
+                return  # its process may be past use
+
+    def _try_hidden(self, loaded: Loaded, case: Case, name: str) -> Failed | None:
+        child, timeout_s = self._living(), min(HIDDEN_TIMEOUT_S, self.settings.timeout_s)
+        try:
+            with self._blaming("call"):
+                if case.given_tree is not None:
+                    child.put("given", case.given_tree, case.weights, timeout_s)
+                    self._build(child, loaded, case)
+                checked = check_call(child, CANDIDATE, case, Place(name, f"out_{name}"), timeout_s)
+        except Failed as failure:
+            return failure
+        if checked.error is not None:
+            return Failed(checked.status, Stage.FULL, checked.error)
+        if not checked.launches:
+            return Failed(Status.NO_KERNEL, Stage.FULL, blame.detail(Status.NO_KERNEL, "no kernel was launched"))
+        return None
+
+    def _timed(self, loaded: Loaded) -> Verdict:
+        with self._blaming("timing"):
+            measured = take_times(
+                self._living(), CANDIDATE, self.references, loaded, self.settings, self.card, self.found
+            )
+        self.found.flags |= measured.flags
         if measured.error is not None:
             raise Failed(measured.status, Stage.TIMING, measured.error)
-        return self._timed_verdict(measured)
+        return self.found.timed(measured)
 
-    def _timed_verdict(self, measured: Measured) -> Verdict:
-        speedup, low, high = measured.ratio
-        return self._verdict(
-            Status.OK, Stage.TIMING, speedup=speedup, speedup_low=low, speedup_high=high,
-            kernel_time=measured.kernel, reference_time=measured.reference, env=measured.env,
-        )  # fmt: skip
+    def _living(self) -> Child:
+        assert self.child is not None, "no process was started"
+        return self.child
 
-    def _verdict(self, status: Status, stage: Stage, **fields: Any) -> Verdict:
-        fields.setdefault("env", self.machine.describe())
-        untrusted = self.flags - {"shared", "repeated_alone"}
-        return Verdict.of(
-            status,
-            stage,
-            # On a CPU the interpreter stands in for the GPU: a smoke test, never a reward.
-            trusted=self.cuda and not untrusted and status is not Status.INFRA_ERROR,
-            tests_passed=self.passed,
-            tests_total=self.settings.n_correctness,
-            verifier_version=VERIFIER_VERSION,
-            evidence=Evidence(
-                kernel_launches=sum(self.launches.values()),
-                kernels=tuple(sorted(self.launches)),
-                torch_ops=self.operators,
-                sandbox_level=self.level,
-                flags=tuple(sorted(self.flags)),
-            ),
-            **fields,
-        )
+
+def _place(index: int, n: int) -> Place:
+    """Where an input set goes: one of them into memory that held another before (new values, old address)."""
+    if index == 0:
+        return Place("case0", "out0", keep=True)
+    if index == AT_OLD_ADDRESS:
+        return Place(f"case{AT_OLD_ADDRESS - 2}", f"out{index}", used=True)
+    return Place(f"case{index}", f"out{index}", keep_inputs=index == AT_OLD_ADDRESS - 2 and n > AT_OLD_ADDRESS)

@@ -1,36 +1,55 @@
-"""The judge's end of a zygote: asks it to fork sandboxed children, hears of each one's end.
+"""The judge's end of a zygote: asks it to fork sandboxed children, bounds them, hears of each one's end.
 
 A zygote's own death fails whatever waits for it; nothing here restarts one.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kb_ray.bench import sandbox
 from kb_ray.bench.child.buffers import make_memfd
-from kb_ray.bench.child.children import Child, Died, Ending, TimedOut
+from kb_ray.bench.child.cgroup import confine
+from kb_ray.bench.child.children import Child
+from kb_ray.bench.child.endings import Died, Ending, Raised, TimedOut
+from kb_ray.bench.child.exclusive import Slot
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.child.message import pack, unpack
 from kb_ray.bench.child.provenance import State
+from kb_ray.bench.child.watchdog import Bounds, Watchdog
 from kb_ray.bench.sweep import erase
 from kb_ray.errors import InfraError
 
 CHILD_MEMORY_BYTES = 8 << 30
+"""Of one process on a CPU beyond what it starts with: with it an allocation fails, as it should."""
+BOUNDS = Bounds(memory_bytes=10 << 30, tasks=256, scratch_bytes=2 << 30, scratch_files=20_000)
+"""Of a sandboxed process with all that it starts."""
+CUDA_MEMORY_BYTES = {"candidates": 16 << 30, "references": 64 << 30}
+"""Main memory on a GPU machine: a reference may draw gigabytes of inputs there before it moves them."""
 START_TIMEOUT_S = 60.0
 
 
 class Zygote:
     """The judge's end of one zygote. Thread-safe."""
 
-    def __init__(self, channel: Channel, cuda: bool, folder: Path, template: Path | None) -> None:
+    def __init__(
+        self, channel: Channel, cuda: bool, folder: Path, template: Path | None,
+        cgroups: Path | None = None, bounds: Bounds | None = None,
+    ) -> None:  # fmt: skip
         self.channel, self.cuda, self.folder, self.template = channel, cuda, folder, template
+        self.cgroups = cgroups
+        usual = replace(BOUNDS, memory_bytes=CUDA_MEMORY_BYTES[folder.name]) if cuda else BOUNDS
+        self.bounds = bounds or usual
+        self.left: list[int] = []
+        """Process groups that outlived their own killing."""
         self._ids = itertools.count(1)
         self._forked: dict[int, tuple[threading.Event, list[int]]] = {}
         self._endings: dict[int, Ending] = {}
@@ -38,6 +57,7 @@ class Zygote:
         self.alive = True
         frame = channel.recv(timeout_s=120)
         self.pid = int(unpack(frame.payload)["pid"])
+        self._watchdog = Watchdog(self.pid, self.bounds)
         threading.Thread(target=self._read, name="zygote-reader", daemon=True).start()
 
     def _read(self) -> None:
@@ -58,6 +78,8 @@ class Zygote:
             self.alive = False
             for event, _ in list(self._forked.values()):
                 event.set()
+            for ending in list(self._endings.values()):
+                ending.event.set()
 
     def _told(self, identity: int, news: list[int]) -> None:
         with self._lock:
@@ -69,8 +91,30 @@ class Zygote:
             for fd in news[1:]:
                 os.close(fd)
 
-    def spawn(self) -> Child:
-        """Fork a sandboxed child and wait until it is confined and ready; InfraError if it cannot be had."""
+    def spawn(self, slot: Slot | None = None) -> Child:
+        """Fork a sandboxed child and wait until it is confined and ready; InfraError if it cannot be had.
+
+        With `slot` it joins those that stop while one of them is timed.
+        """
+        if slot is None:
+            child = self._begin()
+        else:
+            with slot.shared():
+                child = self._begin()
+                child.clock, child.sharing = functools.partial(slot.clock, child), slot.shared
+                slot.join(child)
+        try:
+            child.wait_ready(START_TIMEOUT_S)
+        except (Died, Raised, TimedOut) as error:
+            child.kill()
+            if slot is not None:
+                slot.leave(child)
+            raise InfraError(f"a sandboxed process did not start: {error} {child.log()[-500:]}") from error
+        child.level += "+watchdog" if child.sampled else "+cgroup"
+        return child
+
+    def _begin(self) -> Child:
+        """Fork a child, recorded, bounded and watched from its first moment."""
         identity = next(self._ids)
         scratch = self.folder / f"c{identity}"
         uid = None if self.cuda else sandbox.separate_uid()
@@ -101,11 +145,9 @@ class Zygote:
         self._record(pid)
         child = Child(self, identity, pid, pidfd, Channel(ours), log_read, State(state_fd), scratch, ending)
         os.close(state_fd)
-        try:
-            child.wait_ready(START_TIMEOUT_S)
-        except (Died, TimedOut) as error:
-            child.kill()
-            raise InfraError(f"a sandboxed process did not start: {error} {child.log()[-500:]}") from error
+        own = f"{self.folder.name}-{identity}"
+        child.cgroup = confine(self.cgroups, own, pid, self.bounds.memory_bytes, self.bounds.tasks)
+        self._watchdog.watch(child)
         return child
 
     def _fork(self, request: dict[str, Any], ending: Ending, fds: list[int]) -> tuple[int, int]:
@@ -128,7 +170,12 @@ class Zygote:
             raise InfraError(f"the zygote did not fork ({why})")
         return answer[0], answer[1]
 
-    def forget(self, identity: int, pid: int) -> None:
+    def unwatch(self, pid: int) -> None:
+        self._watchdog.forget(pid)
+
+    def forget(self, identity: int, pid: int, gone: bool) -> None:
+        if not gone:
+            self.left.append(pid)
         with self._lock:
             self._endings.pop(identity, None)
         (self.folder / "groups" / str(pid)).unlink(missing_ok=True)

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     # host <-> judge
     EVALUATE = 1
     VERDICT = 2
+    UNFIT = 3
     # judge <-> zygote
     FORK = 10
     FORKED = 11
@@ -45,6 +46,8 @@ class Kind(IntEnum):
     TIME = 27
     FREE = 28
     ORACLE = 29
+    SIZES = 30
+    REPEAT = 31
     DONE = 40
     RAISED = 41
 

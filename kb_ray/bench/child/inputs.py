@@ -6,13 +6,12 @@ judge: a family on which the reference itself fails or turns non-finite is the j
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 
+from kb_ray.bench.child.strides import distinct, duplicate, with_values
 from kb_ray.bench.child.tree import DTYPES
 from kb_ray.errors import TaskError
 from kb_ray.records import TensorSpec
@@ -32,14 +31,26 @@ class Variant(NamedTuple):
     """True: the task draws again under another seed first. False: the first draw is what is transformed."""
 
 
-_ORDER = ("as_drawn", "new_seed", "spiked", "sign_flipped", "shifted", "new_seed", "scaled", "nearly_equal")
-_ON_FIRST_DRAW = frozenset({"as_drawn", "scaled", "sign_flipped", "shifted", "nearly_equal"})
+_ORDER = ("as_drawn", "nearly_equal", "spiked", "sign_flipped", "shifted", "new_seed", "scaled")
+_ON_FIRST_DRAW = frozenset({"as_drawn", "nearly_equal", "scaled", "sign_flipped", "shifted"})
+NEW_SEED = Variant("new_seed", "new_seed", True)
+SCALED = Variant("scaled", "scaled", False)
+AT_OLD_ADDRESS = 3
+"""Index of the input set whose values are put into the memory of the set two before it."""
+
+
+def instead_of(variant: Variant) -> Iterator[Variant]:
+    """What takes the place of a family that the reference does not accept, in order."""
+    if variant.family == "sign_flipped":
+        yield SCALED
+    if variant.family != NEW_SEED.family:
+        yield NEW_SEED
 
 
 def variants(n: int) -> list[Variant]:
     """The first `n` (at least 1) input sets, in order; the first is as drawn.
 
-    Past the listed families the order begins again at `new_seed`, each set then over a draw of its own.
+    Past the listed families the order begins again at its second, each set then over a draw of its own.
     """
     families = [_ORDER[i if i < len(_ORDER) else 1 + (i - 1) % (len(_ORDER) - 1)] for i in range(n)]
     made: list[Variant] = []
@@ -55,16 +66,20 @@ def transform(tensors: Sequence[torch.Tensor], variant: Variant, seed: int) -> l
 
     Only floating-point and complex tensors change; integers and bools mean positions, labels and masks and
     are copied. Where a family picks elements, `seed` decides which. Families: `as_drawn` and `new_seed`
-    (copies), `scaled` (x 2), `sign_flipped`, `shifted` (+ 3 RMS: variance by difference of squares fails
-    here), `spiked` (1 in 4096 elements, at 10 times the largest, the last at 20), `nearly_equal` (1 in
-    256 elements moved by an RMS, the rest untouched).
+    (copies), `scaled` (x 2), `sign_flipped` (x -2), `shifted` (+ 3 RMS: variance by difference of squares
+    fails here), `spiked` (1 in 4096 elements, at 10 times the largest, the last at 20), `nearly_equal` (1 in
+    256 elements moved by an RMS, the rest untouched). Strides stay, also those of expanded tensors.
     """
     change = _FAMILIES[variant.family]
     generator = torch.Generator().manual_seed(seed)
-    return [
-        _in_its_dtype(change, tensor, generator) if _is_inexact(tensor) and tensor.numel() else tensor.clone()
-        for tensor in tensors
-    ]
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        if change is _copy or not _is_inexact(tensor) or not tensor.numel():
+            return duplicate(tensor)
+        # What is shared by expansion is one element, changed once.
+        return with_values(tensor, _in_its_dtype(change, distinct(tensor), generator))
+
+    return [changed(tensor) for tensor in tensors]
 
 
 def draw_from_shapes(
@@ -77,63 +92,6 @@ def draw_from_shapes(
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     return {name: _draw(name, spec, generator) for name, spec in specs.items()}
-
-
-def fingerprint(tensor: torch.Tensor) -> bytes:
-    """16 bytes that differ where dtype, shape or any bit of the elements differs. Strides do not count.
-
-    Keyed by a secret of this process, and by device: compare only fingerprints taken in one process of
-    tensors on one device. On a GPU no more than 8 bytes per 16 MiB leave it.
-    """
-    digest = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode(), digest_size=16, key=_KEY)
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    if flat.device.type == "cpu":
-        digest.update(memoryview(flat.numpy()))
-    else:
-        digest.update(_block_sums(flat).cpu().numpy().tobytes())
-    return digest.digest()
-
-
-_KEY = secrets.token_bytes(32)
-_BLOCK_WORDS = 1 << 21
-_MIX = (-7046029254386353131, -4658895280553007687)  # odd, so that multiplying loses no bit
-_pads: dict[torch.device, torch.Tensor] = {}
-
-
-def _block_sums(data: torch.Tensor) -> torch.Tensor:
-    """One int64 per block of 16 MiB of a uint8 tensor: the sum of its words, each mixed under its own key."""
-    words = _words(data)
-    pad = _pad(words.device)
-    sums = [_mixed(block, pad[: block.numel()]).sum() for block in words.split(_BLOCK_WORDS)]
-    return torch.stack(sums)
-
-
-def _words(data: torch.Tensor) -> torch.Tensor:
-    rest = -data.numel() % 8
-    if rest:
-        data = torch.nn.functional.pad(data, (0, rest))
-    elif data.storage_offset() % 8:
-        data = data.clone()
-    return data.view(torch.int64)
-
-
-def _mixed(words: torch.Tensor, pad: torch.Tensor) -> torch.Tensor:
-    # A plain weighted sum would miss two sign bits flipped at once: odd multiples of 2**63 cancel in pairs.
-    mixed = words ^ pad
-    for factor, shift in zip(_MIX, (32, 29), strict=True):
-        mixed *= factor
-        mixed ^= mixed >> shift
-    return mixed
-
-
-def _pad(device: torch.device) -> torch.Tensor:
-    if device not in _pads:
-        generator = torch.Generator(device=device).manual_seed(int.from_bytes(_KEY[:8], "little") >> 1)
-        ends = torch.iinfo(torch.int64)
-        _pads[device] = torch.randint(
-            ends.min, ends.max, (_BLOCK_WORDS,), dtype=torch.int64, device=device, generator=generator
-        )
-    return _pads[device]
 
 
 def _is_inexact(tensor: torch.Tensor) -> bool:
@@ -197,7 +155,7 @@ _FAMILIES: dict[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "as_drawn": _copy,
     "new_seed": _copy,
     "scaled": lambda tensor, generator: tensor * 2,
-    "sign_flipped": lambda tensor, generator: -tensor,
+    "sign_flipped": lambda tensor, generator: tensor * -2,
     "shifted": _shifted,
     "spiked": _spiked,
     "nearly_equal": _nearly_equal,

@@ -16,16 +16,24 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import torch
+
 from kb_ray.bench import sandbox
+from kb_ray.bench.child import cgroup
+from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.evaluation import Evaluation
-from kb_ray.bench.child.exclusive import Slot
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Channel, Frame, FrameError, Kind
+from kb_ray.bench.child.health import SUSPICIOUS, Check, Health, Memory, canary_passes, first_failure, xid_reason
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.references import References
+from kb_ray.bench.child.watchdog import Bounds
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.bench.sweep import kill_group
 from kb_ray.errors import InfraError
+
+FREE_SHARE = 0.92
+"""Share of the memory that is free at the start that evaluations may use."""
 
 log = logging.getLogger("kb_ray.judge")
 
@@ -33,14 +41,27 @@ log = logging.getLogger("kb_ray.judge")
 class Judge:
     """Serves one host. `concurrency` evaluations run at once; timing is alone on the device."""
 
-    def __init__(self, host: Channel, candidates: Zygote, references: Zygote, cuda: bool, concurrency: int) -> None:
+    def __init__(
+        self, host: Channel, candidates: Zygote, references: Zygote, cuda: bool, concurrency: int, fault: str | None
+    ) -> None:
         self.host, self.candidates, self.cuda = host, candidates, cuda
         self.references = References(references, cuda)
-        self.slot, self.machine = Slot(), Machine(cuda)
+        self.machine = Machine(cuda)
+        memory = int(FREE_SHARE * torch.cuda.mem_get_info()[0]) if cuda else None
+        self.card = Card(self.machine, cuda, memory)
         self.threads = ThreadPoolExecutor(concurrency, thread_name_prefix="evaluation")
         self._stop_lock = threading.Lock()
+        self._fault = fault
+        self._running = 0
+        self._count = threading.Lock()
 
     def serve(self) -> None:
+        unfit = first_failure([self._canary, *self._faults("start")])
+        if unfit is not None:
+            self.host.send(Kind.UNFIT, unfit.encode())
+            self.end(4)
+        self.health = Health([self._canary, self._killed, self._memory_check(), *self._faults("later")])
+        self.machine.watch_xids(self._xid)
         self.host.send(Kind.READY, self.machine.describe().model_dump_json().encode())
         while True:
             try:
@@ -51,9 +72,14 @@ class Judge:
 
     def _evaluate(self, frame: Frame) -> None:
         request = BenchRequest.model_validate_json(frame.payload)
+        with self._count:
+            self._running += 1
+        suspicious = False
         try:
-            run = Evaluation(request, self.candidates, self.references, self.slot, self.machine)
-            answer = {"request_id": request.request_id, "verdict": run.run().model_dump_json()}
+            run = Evaluation(request, self.candidates, self.references, self.card)
+            verdict = run.run()
+            answer = {"request_id": request.request_id, "verdict": verdict.model_dump_json()}
+            suspicious = verdict.status in SUSPICIOUS
         except InfraError as error:
             answer = {"request_id": request.request_id, "infra": str(error)}
         except Exception as error:
@@ -63,12 +89,43 @@ class Judge:
                 "request_id": request.request_id,
                 "infra": f"judge: {type(error).__name__}: {error}"[:500],
             }
+            suspicious = True
+        with self._count:
+            self._running -= 1
+        unfit = self.health.admit(suspicious and (self.cuda or self._fault is not None))
+        if unfit is not None:
+            answer = {"request_id": request.request_id, "quarantine": unfit}
         try:
             self.host.send(Kind.VERDICT, json.dumps(answer).encode())
         except FrameError:
             self.end(0)
         if not self.candidates.alive or not self.references.zygote.alive:
             self.end(3)
+
+    def _canary(self) -> str | None:
+        return canary_passes(self.candidates, self.card.slot.shared)
+
+    def _killed(self) -> str | None:
+        """Whether some killed process is still there, as one that hangs in the driver is."""
+        left = sorted({*self.candidates.left, *self.references.zygote.left})
+        return f"processes that were killed did not end (groups {left})" if left else None
+
+    def _memory_check(self) -> Check:
+        memory = Memory(
+            self.machine.used_bytes,
+            own=torch.cuda.memory_reserved if self.cuda else lambda: 0,
+            idle=lambda: self._running == 0,
+        )
+        return lambda: memory.returned(self.references.process.retire)
+
+    def _xid(self, xid: int) -> None:
+        reason = xid_reason(xid)
+        if reason is not None:
+            self.health.report(reason)
+
+    def _faults(self, moment: str) -> list[Check]:
+        """For tests: a check that finds something, at the start or after the first suspicious verdict."""
+        return [lambda: "a fault made for a test"] if self._fault == moment else []
 
     def end(self, code: int) -> None:
         """Exit, candidates first: their groups die here, whatever our host does next."""
@@ -94,6 +151,11 @@ def main(host_fd: int, candidates_fd: int, references_fd: int, parent: int, conf
         from kb_ray.bench.child.warm import warm_cuda
 
         template = warm_cuda(run_dir)
-    candidates = Zygote(Channel.from_fd(candidates_fd), cuda, run_dir / "candidates", template)
-    references = Zygote(Channel.from_fd(references_fd), cuda, run_dir / "references", template)
-    Judge(Channel.from_fd(host_fd), candidates, references, cuda, concurrency).serve()
+    cgroups = cgroup.find()
+    bounds = Bounds(**config["bounds"]) if isinstance(config["bounds"], dict) else None
+    candidates, references = (
+        Zygote(Channel.from_fd(fd), cuda, run_dir / role, template, cgroups, bounds)
+        for role, fd in (("candidates", candidates_fd), ("references", references_fd))
+    )
+    fault = str(config["fault"]) if config["fault"] else None
+    Judge(Channel.from_fd(host_fd), candidates, references, cuda, concurrency, fault).serve()

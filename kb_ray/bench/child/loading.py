@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from kb_ray.bench.child import provenance
 from kb_ray.bench.child.inputs import draw_from_shapes
@@ -30,6 +31,13 @@ CANDIDATE_ENTRIES = {
     "module": ("ModelNew", "triton_kernel_wrapper"),
     "function": ("triton_kernel_wrapper", "ModelNew"),
 }
+
+
+MAX_REARRANGED = 1 << 22
+"""Elements of a weight that is looked at more closely: larger ones are copied as they are."""
+
+UNSETTLED_BY = 0.2
+"""How far weights that begin as a constant are moved, as a standard deviation."""
 
 
 class LoadError(Exception):
@@ -63,7 +71,7 @@ class Program:
     cuda: bool
     function: Callable[..., Any] | None = None
     model: Any = None
-    n_inputs: int = 0
+    compiled: Callable[..., Any] | None = None
 
     @classmethod
     def load(cls, request: dict[str, Any], scratch: str, cuda: bool) -> Program:
@@ -75,24 +83,29 @@ class Program:
                 return cls(module, name, request, cuda)
         raise LoadError(f"after import there is no {' or '.join(names)} that can be called")
 
-    def build_reference(self, seed: int) -> tuple[Any, list[torch.Tensor]]:
-        """Construct the reference; a tree {args, kwargs, named, state, init_seed} for candidates."""
+    def build_reference(self, seed: int, unsettled: bool = False) -> tuple[Any, list[torch.Tensor]]:
+        """Construct the reference; a tree {args, kwargs, named, state} for candidates.
+
+        `unsettled`: weights that begin as one constant are moved off it, as training would.
+        """
         entry = getattr(self.module, self.entry_name)
         if self.request["style"] == "function":
             self.function = entry
             return flatten({"args": [], "kwargs": {}, "named": {}, "state": {}})
         seed_all(seed)
-        args, kwargs = self._init_inputs()
+        args, kwargs = self.init_inputs()
         shipped_args, shipped_kwargs = copy.deepcopy((args, kwargs))
         seed_all(seed)
         self.model = self._place(entry(*args, **kwargs))
         self.function = self.model
+        if unsettled:
+            unsettle(self.model)
         bound = inspect.signature(entry).bind(*args, **kwargs)
         named = {k: v for k, v in bound.arguments.items() if k not in ("args", "kwargs")}
         state = {k: v for k, v in self.model.state_dict(keep_vars=True).items() if isinstance(v, torch.Tensor)}
         return flatten({"args": shipped_args, "kwargs": shipped_kwargs, "named": named, "state": state})
 
-    def _init_inputs(self) -> tuple[list[Any], dict[str, Any]]:
+    def init_inputs(self) -> tuple[list[Any], dict[str, Any]]:
         maker = getattr(self.module, "get_init_inputs", None)
         given = list(maker()) if callable(maker) else []
         if self.request["init_convention"] == "args_kwargs":
@@ -139,6 +152,18 @@ class Program:
         with torch.no_grad():
             return self.function(*inputs)
 
+    def run_compiled(self, inputs: list[Any]) -> Any:
+        """The reference through torch.compile, compiled at its first call."""
+        if self.compiled is None:
+            self.compiled = torch.compile(self.function)
+        with torch.no_grad():
+            return self.compiled(*inputs)
+
+    def weights(self) -> list[torch.Tensor]:
+        """Tensors that the loaded object keeps as parameters and buffers."""
+        model = self.model
+        return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+
     def run_double(self, inputs: list[Any]) -> Any:
         """The reference in float64: the oracle that says how exact its own answer is."""
         function = self.function
@@ -170,10 +195,25 @@ def move(value: Any, device: str) -> Any:
     return value
 
 
+def unsettle(model: Any) -> None:
+    """Move parameters and running statistics that hold one constant a little up or down, variances up."""
+    if not isinstance(model, torch.nn.Module):
+        return
+    statistics = [(n, b) for n, b in model.named_buffers() if n.rpartition(".")[2] in ("running_mean", "running_var")]
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *statistics):
+            if is_lazy(tensor):
+                continue
+            if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor.reshape(-1)[0]).all()):
+                noise = torch.rand_like(tensor) if name.endswith("running_var") else torch.randn_like(tensor)
+                tensor.add_(noise, alpha=UNSETTLED_BY)
+
+
 def copy_weights(model: Any, state: dict[str, torch.Tensor]) -> None:
     """Give `model` the reference's weights: by name, then by order and shape; what fits neither stays.
 
-    What stays was drawn under the reference's own seed, which is the third way.
+    What stays was drawn under the reference's own seed, which is the third way. What was made of the same
+    draw in the constructor (a transposed weight) stays too: copied over, it would be turned back.
     """
     if not isinstance(model, torch.nn.Module) or not state:
         return
@@ -189,7 +229,19 @@ def copy_weights(model: Any, state: dict[str, torch.Tensor]) -> None:
                 break
     with torch.no_grad():
         for target, source in pairs:
-            target.copy_(source)
+            if not _rearranged(target, source):
+                target.copy_(source)
+
+
+def _rearranged(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether `target` holds the very elements of `source` in another order."""
+    usual = target.dtype == source.dtype and target.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if not usual or not 1 < target.numel() <= MAX_REARRANGED:
+        return False
+    ours, theirs = target.detach().flatten(), source.detach().to(target.device).flatten()
+    if not torch.equal(torch.stack(ours.aminmax()), torch.stack(theirs.aminmax())) or torch.equal(ours, theirs):
+        return False
+    return bool(torch.equal(ours.sort().values, theirs.sort().values))
 
 
 def _parameters_first(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,6 +1,7 @@
 """What the machine under a verdict is: GPU, driver, versions, and clocks at this moment (through NVML).
 
-Reads only; sets no clock. Where NVML is missing the clock fields stay empty.
+Reads only; sets no clock. Where NVML is missing the clock fields stay empty, memory in use is unknown and no
+fault is reported. What a fault means is for `health` to say.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 import ctypes
 import platform
 import socket
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import triton
 
+from kb_ray.bench.child.limits import Limits
 from kb_ray.records import Environment
 
 _SM, _MEM = 1, 2
+_XID_EVENTS = 8
+_TIMED_OUT = 10
+_WAIT_MS = 5000
 _THROTTLE = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -23,6 +30,20 @@ _THROTTLE = {
     0x40: "hw_thermal",
     0x80: "hw_power_brake",
 }
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("device", ctypes.c_void_p),
+        ("type", ctypes.c_ulonglong),
+        ("data", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
 
 
 class Nvml:
@@ -62,6 +83,43 @@ class Nvml:
         bits = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong) or 0
         return tuple(name for bit, name in _THROTTLE.items() if bits & bit)
 
+    def used_bytes(self) -> int | None:
+        """Memory of the GPU in use, by whomever."""
+        memory = _Memory()
+        if self._lib is None or self._lib.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory)) != 0:
+            return None
+        return int(memory.used)
+
+    def watch_xids(self, told: Callable[[int], None]) -> bool:
+        """Call `told` with each Xid that the driver reports from now on; False where it reports none to us."""
+        events = ctypes.c_void_p()
+        if self._lib is None or self._lib.nvmlEventSetCreate(ctypes.byref(events)) != 0:
+            return False
+        if self._lib.nvmlDeviceRegisterEvents(self._handle, ctypes.c_ulonglong(_XID_EVENTS), events) != 0:
+            self._lib.nvmlEventSetFree(events)
+            return False
+
+        def wait() -> None:
+            event = _Event()
+            code = 0
+            # Any other code is an event set that has died, with the GPU or the driver: the canary will tell.
+            while code in (0, _TIMED_OUT):
+                code = self._lib.nvmlEventSetWait_v2(events, ctypes.byref(event), ctypes.c_uint(_WAIT_MS))
+                if code == 0 and event.type == _XID_EVENTS:
+                    told(int(event.data))
+
+        threading.Thread(target=wait, name="xid", daemon=True).start()
+        return True
+
+    def bytes_per_s(self) -> float | None:
+        """Memory bandwidth at its highest clock; two transfers a cycle."""
+        bits = self._number("nvmlDeviceGetMemoryBusWidth", ctypes.c_uint)
+        mhz = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _MEM)
+        return 2e6 * mhz * bits / 8 if bits and mhz else None
+
+    def max_sm_hz(self) -> float:
+        return 1e6 * (self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _SM) or 0)
+
     def driver(self) -> str | None:
         if self._lib is None:
             return None
@@ -74,6 +132,7 @@ class Machine:
 
     def __init__(self, cuda: bool) -> None:
         self._nvml: Nvml | None = None
+        self.limits = Limits()
         self._fixed = Environment(
             device="cuda" if cuda else "cpu",
             torch=torch.__version__,
@@ -85,6 +144,18 @@ class Machine:
             properties = torch.cuda.get_device_properties(0)
             self._nvml = Nvml(str(properties.uuid))
             self._fixed = self._fixed.model_copy(update={"gpu": properties.name, "driver": self._nvml.driver()})
+            self.limits = Limits(
+                self._nvml.bytes_per_s(), properties.L2_cache_size, properties.multi_processor_count,
+                self._nvml.max_sm_hz(),
+            )  # fmt: skip
+
+    def used_bytes(self) -> int | None:
+        """Memory of the GPU in use, by whomever; None on a CPU and where nobody says."""
+        return None if self._nvml is None else self._nvml.used_bytes()
+
+    def watch_xids(self, told: Callable[[int], None]) -> bool:
+        """Call `told` with each Xid from now on; False where none will ever come."""
+        return self._nvml is not None and self._nvml.watch_xids(told)
 
     def describe(self) -> Environment:
         return self._fixed

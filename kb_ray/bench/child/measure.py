@@ -1,7 +1,8 @@
 """The exclusive part of a verdict: candidate and reference timed in turn on one GPU.
 
 Blocks alternate between the two sides, so that clocks and temperature drift alike for both; the outputs
-of timed calls are checked on inputs never seen before. What cannot be excluded comes out as a flag.
+of timed calls are checked on inputs never seen before. What cannot be excluded comes out as a flag, after a
+second look; what cannot be at all as `hack`. Holds nothing but what one measurement needs.
 """
 
 from __future__ import annotations
@@ -12,25 +13,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kb_ray.bench.child import blame
-from kb_ray.bench.child.cases import Case, Loaded, mutates
+from kb_ray.bench.child.cases import Case, Loaded, mutates, size_of
 from kb_ray.bench.child.checking import timed_outputs_right
 from kb_ray.bench.child.children import Child
+from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.frames import Kind
 from kb_ray.bench.child.machine import Machine
-from kb_ray.bench.child.references import References
+from kb_ray.bench.child.quiet import is_quiet
+from kb_ray.bench.child.references import References, timed_slots
 from kb_ray.bench.child.timing import ratio, summary
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
 
 BLOCKS = 5
 ROUNDS = 3
-"""Rounds of trials at most: a second and third one only where the interval of the ratio stays wide."""
+"""Rounds of trials at most: a second and third one only where the first leaves a doubt."""
 NARROW, WIDE = 0.1, 0.4
 """Width of the 95 % interval over the ratio: below the first no further round, above the second no trust."""
 REWARM = 3
 """Untimed calls at the start of each later block: the GPU has just served the other process."""
 SPEEDUP_CEILING = 100.0
-"""Above this a speedup is not believed without a second look: it is kept, flagged and never a reward."""
+"""Above this a speedup is measured again, and still not believed: it is kept, flagged and never a reward."""
+PROBES, SETTLING_S = 3, 0.5
+"""How the GPU is looked at before the reference's turn, and how long it is waited for."""
+HEAT = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
+"""Reasons for a lower clock that make a window worthless. The power cap holds both sides alike."""
 
 
 @dataclass
@@ -39,87 +46,168 @@ class Measured:
 
     kernel: Timing | None = None
     reference: Timing | None = None
+    compiled: Timing | None = None
     ratio: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    share: float | None = None
     env: Environment = field(default_factory=Environment)
     flags: set[str] = field(default_factory=set)
     status: Status = Status.OK
     error: ErrorDetail | None = None
 
 
-def measure(
-    child: Child,
-    program: str,
-    references: References,
-    loaded: Loaded,
-    cases: list[Case],
-    settings: BenchSettings,
-    machine: Machine,
-) -> Measured:
-    """Time both sides in alternating blocks. The caller holds the GPU alone; inputs are in the child."""
-    measured = Measured()
-    kernel: list[float] = []
-    reference: list[float] = []
-    throttled = set(machine.now().throttle)
-    for _ in range(ROUNDS):
-        for size in _block_sizes(settings.n_trials):
-            warmup = REWARM if kernel else settings.n_warmup
-            reference += references.time(loaded, cases, warmup, size, settings)
-            kernel += _time_block(child, program, cases, warmup, size, settings, measured)
-        measured.env = machine.now()
-        throttled |= set(measured.env.throttle)
-        if not all(math.isfinite(t) and t > 0 for t in kernel) or _width(reference, kernel) <= NARROW:
-            break
-    references.end_timing(cases, settings)
-    if throttled - {"sw_power_cap"}:
-        measured.flags.add("throttled")
-    if not all(math.isfinite(t) and t > 0 for t in kernel):
-        measured.status = Status.HACK
-        measured.error = blame.detail(Status.HACK, "the reported times are not positive numbers")
+class Measurement:
+    """One measurement. The caller holds the GPU alone; inputs were lent to both sides before."""
+
+    def __init__(
+        self, child: Child, program: str, references: References, loaded: Loaded, cases: list[Case],
+        settings: BenchSettings, machine: Machine,
+    ) -> None:  # fmt: skip
+        self.child, self.program, self.references, self.loaded = child, program, references, loaded
+        self.cases, self.settings, self.machine = cases, settings, machine
+        self.kernel: list[float] = []
+        self.reference: list[float] = []
+        self.share: float | None = None
+        self.calls = self.launches = 0
+        self.restless = False
+        """Whether the candidate left work on the GPU when it was the other side's turn."""
+
+    def run(self) -> Measured:
+        measured = Measured()
+        for _ in range(ROUNDS):
+            # What was measured in a window that was no good is measured again, and only that counts.
+            if HEAT & set(measured.env.throttle):
+                self.kernel, self.reference = [], []
+            doubts = self._round(measured)
+            if not doubts or measured.status is not Status.OK:
+                break
+        if measured.status is Status.OK:
+            measured.flags |= doubts - {"imprecise"}
+            measured.kernel, measured.reference = summary(self.kernel), summary(self.reference)
+            measured.share = self.share
+            if self.settings.baseline == "compile":
+                block = self._reference_block(self.settings.n_warmup, self.settings.n_trials, compiled=True)
+                measured.compiled = summary(block)
         return measured
-    measured.error = timed_outputs_right(child, cases, settings.timeout_s)
-    if measured.error is not None:
-        measured.status = Status.MISMATCH
-        return measured
-    measured.kernel, measured.reference = summary(kernel), summary(reference)
-    measured.ratio = ratio(reference, kernel)
-    if measured.ratio[0] > SPEEDUP_CEILING:
-        measured.flags.add("speedup_ceiling")
-    if _width(reference, kernel) > WIDE:
-        measured.flags.add("unstable_timing")
-    return measured
+
+    def check(self, measured: Measured) -> None:
+        """Whether timed calls gave the right outputs. Needs the GPU no longer alone."""
+        if measured.status is Status.OK:
+            slots = [f"out_{name}" for name in timed_slots(self.cases)]
+            measured.error = timed_outputs_right(self.child, slots, self.cases, self.settings.timeout_s)
+            measured.status = Status.MISMATCH if measured.error else Status.OK
+
+    def _round(self, measured: Measured) -> set[str]:
+        """Time all blocks once more; what there is still to doubt."""
+        throttle = set(self.machine.now().throttle)
+        wall_ms = claimed_ms = 0.0
+        sizes = _block_sizes(self.settings.n_trials)
+        for i, size in enumerate(sizes):
+            warmup = REWARM if self.kernel else self.settings.n_warmup
+            self.reference += self._reference_block(warmup, size)
+            wall, times = self._kernel_block(warmup, size, share=i == len(sizes) - 1)
+            wall_ms, claimed_ms = wall_ms + wall, claimed_ms + sum(times)
+            self.kernel += times
+        now = self.machine.now()
+        measured.env = now.model_copy(update={"throttle": tuple(sorted(throttle | set(now.throttle)))})
+        self._convict(measured)
+        if measured.status is not Status.OK:
+            return set()
+        measured.ratio = ratio(self.reference, self.kernel)
+        return self._doubts(measured, claimed_ms > wall_ms)
+
+    def _convict(self, measured: Measured) -> None:
+        """What no honest candidate can have reported."""
+        if not all(math.isfinite(t) and t > 0 for t in self.kernel):
+            self._hack(measured, "the reported times are not positive numbers")
+        elif self.launches < self.calls:
+            said = f"{self.calls} timed calls launched kernels of the code {self.launches} times"
+            self._hack(measured, f"{said}: every call must, also when it is timed (no replay of recorded work)")
+
+    def _hack(self, measured: Measured, message: str) -> None:
+        measured.status, measured.error = Status.HACK, blame.detail(Status.HACK, message)
+
+    def _doubts(self, measured: Measured, overclaimed: bool) -> set[str]:
+        speedup, low, high = measured.ratio
+        width = (high - low) / speedup
+        doubts = {"unstable_timing" if width > WIDE else "imprecise"} if width > NARROW else set()
+        if speedup > SPEEDUP_CEILING:
+            doubts.add("speedup_ceiling")
+        if HEAT & set(measured.env.throttle):
+            doubts.add("throttled")
+        if self.restless:
+            doubts.add("gpu_busy")
+        kernel_ms, reference_ms = summary(self.kernel).median_ms, summary(self.reference).median_ms
+        doubts |= self._below_floors(kernel_ms, reference_ms)
+        if overclaimed or not (mutates(self.cases) or self._clock_agrees(kernel_ms, reference_ms)):
+            doubts.add("clock_disagrees")
+        return doubts
+
+    def _below_floors(self, kernel_ms: float, reference_ms: float) -> set[str]:
+        """Floors that the reference itself falls below say nothing: it need not read all that it is given."""
+        case, limits, doubts = self.cases[0], self.machine.limits, set[str]()
+        memory = limits.memory_floor_ms(size_of(case.inputs), size_of(case.outputs))
+        if kernel_ms < memory <= reference_ms:
+            doubts.add("below_memory_floor")
+        floats = [t.element_size() * 8 for t in (*case.inputs, *case.weights) if t.is_floating_point()]
+        arithmetic = limits.arithmetic_floor_ms(self.loaded.flops, max(floats, default=32))
+        if kernel_ms < arithmetic <= reference_ms:
+            doubts.add("below_arithmetic_floor")
+        return doubts
+
+    def _clock_agrees(self, kernel_ms: float, reference_ms: float) -> bool:
+        """Whether the judge's own clock, over plain repeated calls, bears out what was reported."""
+        settings = self.settings
+
+        def kernel(calls: int) -> None:
+            request = {"program": self.program, "inputs": timed_slots(self.cases), "calls": calls, "compiled": False}
+            self.child.ask(Kind.REPEAT, request, settings.timeout_s)
+
+        def reference(calls: int) -> None:
+            self.references.repeat(self.loaded, self.cases, calls, settings)
+
+        slope = per_call_ms(kernel, kernel_ms)
+        if agrees(kernel_ms, slope):
+            return True
+        return claim_holds(kernel_ms, reference_ms, slope, per_call_ms(reference, reference_ms))
+
+    def _reference_block(self, warmup: int, size: int, compiled: bool = False) -> list[float]:
+        """The candidate stands still meanwhile, and so must the GPU before: it could slow the other side down."""
+        self.child.pause()
+        try:
+            began = time.monotonic()
+            while not is_quiet(PROBES):
+                if time.monotonic() - began > SETTLING_S:
+                    self.restless = True
+                    break
+            return self.references.time(self.loaded, self.cases, warmup, size, self.settings, compiled)
+        finally:
+            self.child.resume()
+
+    def _kernel_block(self, warmup: int, size: int, share: bool) -> tuple[float, list[float]]:
+        """One block of the candidate's calls: milliseconds by the judge's clock, and what was reported."""
+        names = timed_slots(self.cases)
+        request: dict[str, Any] = {
+            "program": self.program, "inputs": names, "outputs": [f"out_{n}" for n in names], "warmup": warmup,
+            "trials": size, "restore": mutates(self.cases), "share": share, "compiled": False,
+        }  # fmt: skip
+        started = time.perf_counter()
+        answer = self.child.ask(Kind.TIME, request, self.settings.timeout_s)
+        wall_ms = (time.perf_counter() - started) * 1000
+        times, launches = as_times(answer.get("times_ms"), size), answer.get("launches")
+        self.calls += warmup + size
+        self.launches += launches if type(launches) is int else 0
+        if share and isinstance(answer.get("share"), float):
+            self.share = min(max(float(answer["share"]), 0.0), 1.0)
+        return wall_ms, times
 
 
-def _width(reference: list[float], kernel: list[float]) -> float:
-    speedup, low, high = ratio(reference, kernel)
-    return (high - low) / speedup
+def as_times(reported: Any, count: int) -> list[float]:
+    """Times as a child reports them; NaN, which convicts, where they are not `count` plain numbers."""
+    if isinstance(reported, list | tuple) and len(reported) == count and all(type(t) is float for t in reported):
+        return list(reported)
+    return [math.nan]
 
 
 def _block_sizes(trials: int) -> list[int]:
     blocks = min(BLOCKS, trials)
     return [trials // blocks + (1 if i < trials % blocks else 0) for i in range(blocks)]
-
-
-def _time_block(
-    child: Child,
-    program: str,
-    cases: list[Case],
-    warmup: int,
-    trials: int,
-    settings: BenchSettings,
-    measured: Measured,
-) -> list[float]:
-    """One block of the candidate's calls, held against the judge's own clock."""
-    request: dict[str, Any] = {
-        "program": program, "inputs": [f"timed{i}" for i in range(len(cases))],
-        "outputs": [f"timed_out{i}" for i in range(len(cases))], "warmup": warmup, "trials": trials,
-        "restore": mutates(cases),
-    }  # fmt: skip
-    started = time.perf_counter()
-    answer = child.ask(Kind.TIME, request, settings.timeout_s)
-    wall_ms = (time.perf_counter() - started) * 1000
-    times = [float(t) for t in answer["times_ms"]]
-    if len(times) != trials or sum(times) > wall_ms:
-        measured.flags.add("clock_disagrees")
-    if not answer.get("launches"):
-        measured.flags.add("no_launch_while_timed")
-    return times

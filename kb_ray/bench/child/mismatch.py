@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from kb_ray.bench.child.tolerance import Tolerance, chunks, is_inexact, loosest, wide, wrong_elements
+from kb_ray.bench.child.tolerance import Tolerance, chunks, imprecise, is_inexact, wide, wrong_elements
 
+PRECISION = "precision"
+"""What the pattern of a difference begins with that rounding explains: TF32, 16-bit intermediates."""
 _SAMPLE = 1 << 16
 _TRANSPOSE_UP_TO = 1 << 24
 _DIGITS = {torch.float64: 17, torch.float32: 9, torch.complex128: 17, torch.complex64: 9}
@@ -120,10 +122,11 @@ def _shown(values: torch.Tensor, index: int) -> str:
 
 
 def _pattern(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance, found: _Found) -> str | None:
-    """Where the wrong elements lie and how they are wrong, as far as a regularity was seen."""
+    """How the wrong elements are wrong and where they lie, as far as a regularity was seen."""
     if not found.wrong:
         return None
-    said = [_where(found, expected.numel()), _how(expected, got, allowed, found)]
+    how, where = _how(expected, got, allowed, found), _where(found, expected.numel())
+    said = [how, where] if how and how.startswith(PRECISION) else [where, how]
     return ", ".join(part for part in said if part) or None
 
 
@@ -145,8 +148,8 @@ def _how(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance, found: _
     want, have = torch.cat(found.want), torch.cat(found.have)
     if not found.any_nonzero:
         return "all zeros"
-    if is_inexact(expected) and not found.nonfinite and not count_wrong(expected, got, loosest(expected)):
-        return "precision (each error is small)"
+    if is_inexact(expected) and not found.nonfinite and not count_wrong(expected, got, imprecise(expected)):
+        return f"{PRECISION}: each error is small"
     if _is_transposed(expected, got, allowed):
         return "transposed"
     return _constant(want, have, allowed)

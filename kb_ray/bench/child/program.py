@@ -8,25 +8,32 @@ at the top: a confined process cannot read kb_ray's files any more.
 
 from __future__ import annotations
 
+import math
 import os
 import time
-import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from kb_ray.bench.child import provenance, wire
 from kb_ray.bench.child.buffers import attach_host
-from kb_ray.bench.child.cuda_ipc import attach_cuda
-from kb_ray.bench.child.frames import Channel, Frame, FrameError, Kind
+from kb_ray.bench.child.cuda_ipc import attach_cuda, reset_persisting_l2
+from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.loading import Program
-from kb_ray.bench.child.message import pack, unpack
-from kb_ray.bench.child.timing import timed_calls
-from kb_ray.bench.child.tree import flatten, unflatten
+from kb_ray.bench.child.rotation import Rotation
+from kb_ray.bench.child.sizing import estimate
+from kb_ray.bench.child.strides import fill
+from kb_ray.bench.child.timing import own_share, timed_calls
+from kb_ray.bench.child.tree import dtype_name, flatten, unflatten
 from kb_ray.bench.child.values import TensorRef
 
 FLUSH_BYTES = 256 << 20
+MAX_LOOKED_AT = 8
+"""Tensors handed to launches that may be looked at for a finished result, at most."""
+HOARD_BYTES = 1 << 30
+"""Freed GPU memory that a process may keep to itself for later; others need the rest."""
 
 
 class Slot:
@@ -36,14 +43,12 @@ class Slot:
         self.tree = tree
         self.tensors: list[torch.Tensor] = []
         self.mappings: list[Any] = []
-        self.original: list[torch.Tensor] = []
-        """The tensors as they were put, where timing has to put them back before each call."""
 
     def value(self) -> Any:
         return unflatten(self.tree, self.tensors)
 
     def close(self) -> None:
-        self.tensors, self.original = [], []
+        self.tensors = []
         for mapping in self.mappings:
             mapping.close()
 
@@ -59,6 +64,8 @@ class Server:
         self.programs: dict[str, Program] = {}
         self.slots: dict[str, Slot] = {}
         self.flush: torch.Tensor | None = None
+        self.rotation: tuple[list[str], Rotation] | None = None
+        """Slots that are timed, and the memory in which they take turns."""
         self.commands: dict[int, Callable[[dict[str, Any], tuple[int, ...]], dict[str, Any]]] = {
             Kind.LOAD: self.load,
             Kind.BUILD: self.build,
@@ -68,6 +75,8 @@ class Server:
             Kind.EXPORT: self.export,
             Kind.ORACLE: self.oracle,
             Kind.TIME: self.time,
+            Kind.REPEAT: self.repeat,
+            Kind.SIZES: self.sizes,
             Kind.FREE: self.free,
         }
 
@@ -82,6 +91,7 @@ class Server:
 
     def load(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         torch.set_default_dtype(torch.float32)
+        allow_tf32(bool(request.get("tf32")))
         program = Program.load(request, self.scratch, self.cuda)
         self.programs[request["program"]] = program
         return {"entry": program.entry_name}
@@ -90,7 +100,7 @@ class Server:
         """Candidate: construct with the reference's arguments and weights. Reference: say what they are."""
         program = self.programs[request["program"]]
         if request["role"] == "reference":
-            tree, tensors = program.build_reference(request["seed"])
+            tree, tensors = program.build_reference(request["seed"], bool(request.get("unsettled")))
             self.slots[request["slot"]] = slot = Slot(tree)
             slot.tensors = tensors
             return {"tree": tree}
@@ -118,17 +128,16 @@ class Server:
         self.sync()
         return {"tree": slot.tree}
 
+    def sizes(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+        """Bytes that a loaded reference would take; nothing of it is made."""
+        return {"bytes": dict(estimate(self.programs[request["program"]]))}
+
     def call(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         watch = provenance.WATCH
-        before, operators = watch.launches.copy(), watch.operators.copy()
+        before, operators, watch.flops = watch.launches.copy(), watch.operators.copy(), 0
         inputs = self.slots[request["inputs"]].value()
-        program = self.programs[request["program"]]
         started = time.perf_counter()
-        if request["ledger"]:
-            with provenance.Ledger():
-                value = program.run(inputs)
-        else:
-            value = program.run(inputs)
+        value = self._run(request, inputs)
         self.sync()
         seconds = time.perf_counter() - started
         slot = Slot()
@@ -142,7 +151,30 @@ class Server:
             "launches": dict(watch.launches - before),
             "operators": dict(watch.operators - operators),
             "inside": dict(watch.inside),
+            "flops": watch.flops,
+            "handed": self._keep_handed(request) if request.get("ablate") else None,
         }
+
+    def _run(self, request: dict[str, Any], inputs: list[Any]) -> Any:
+        program, watch = self.programs[request["program"]], provenance.WATCH
+        watch.ablated, watch.handed = bool(request.get("ablate")), []
+        try:
+            with provenance.Ledger() if request["ledger"] else nullcontext():
+                return program.run(inputs)
+        finally:
+            watch.ablated = False
+
+    def _keep_handed(self, request: dict[str, Any]) -> wire.Tree:
+        """What launches that did nothing were given, as far as it could be a result: the tree of slot `handed`."""
+        program, wanted = self.programs[request["program"]], {(r.dtype, math.prod(r.shape)) for r in request["refs"]}
+        known = {address(t) for t in (*self.slots[request["inputs"]].tensors, *program.weights())}
+        found = {address(t): t for t in provenance.WATCH.handed if (dtype_name(t.dtype), t.numel()) in wanted}
+        slot = self.slots["handed"] = Slot()
+        slot.tree, slot.tensors = flatten(
+            [t for at, t in found.items() if at not in known][:MAX_LOOKED_AT], canonical=True
+        )
+        provenance.WATCH.handed = []
+        return slot.tree
 
     def export(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         tensors = self.slots[request["slot"]].tensors
@@ -160,7 +192,7 @@ class Server:
         )
         if fits:
             for area, tensor in zip(areas, tensors, strict=True):
-                torch.Tensor.copy_(area, tensor)
+                fill(area, tensor)
             self.sync()
         areas = []
         for mapping in mappings:
@@ -180,75 +212,55 @@ class Server:
         if self.flush is None:
             self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         program = self.programs[request["program"]]
+        run = program.run_compiled if request.get("compiled") else program.run
         slots = [self.slots[name] for name in request["inputs"]]
-        inputs = [slot.value() for slot in slots]
-        for slot in slots if request["restore"] else ():
-            slot.original = slot.original or [t.clone() for t in slot.tensors]
+        if self.rotation is None or self.rotation[0] != request["inputs"]:
+            self.rotation = request["inputs"], Rotation(slots, mutated=bool(request["restore"]))
+        inputs = self.rotation[1]
+        reset_persisting_l2()
         before = provenance.WATCH.launches.total()
+        times, outputs = timed_calls(run, inputs, request["warmup"], request["trials"], self.flush)
+        launches = provenance.WATCH.launches.total() - before
+        for name, (tree, tensors) in zip(request["outputs"], outputs, strict=True):
+            self.slots[name] = slot = Slot(tree)
+            slot.tensors = tensors
+        share = own_share(run, inputs, self.flush) if request.get("share") else None
+        return {"times_ms": times, "launches": launches, "share": share}
 
-        def restore(index: int) -> None:
-            for tensor, original in zip(slots[index].tensors, slots[index].original, strict=False):
-                tensor.copy_(original)
-
-        times, outputs = timed_calls(program.run, inputs, request["warmup"], request["trials"], self.flush, restore)
-        for name, value in zip(request["outputs"], outputs, strict=True):
-            slot = Slot()
-            slot.tree, slot.tensors = flatten(value, canonical=True)
-            self.slots[name] = slot
-        return {"times_ms": times, "launches": provenance.WATCH.launches.total() - before}
+    def repeat(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+        """Plain calls one after the other, for whoever holds a clock of their own."""
+        program = self.programs[request["program"]]
+        run = program.run_compiled if request.get("compiled") else program.run
+        inputs = [self.slots[name].value() for name in request["inputs"]]
+        provenance.poison_allocations(False)
+        try:
+            for i in range(request["calls"]):
+                run(inputs[i % len(inputs)])
+            self.sync()
+        finally:
+            provenance.poison_allocations(True)
+        return {}
 
     def free(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+        """Forget slots. Raises where the GPU has failed meanwhile."""
+        self.sync()
         for name in request["slots"]:
             if name in self.slots:
                 self.slots.pop(name).close()
+            if self.rotation is not None and name in self.rotation[0]:
+                self.rotation = None
+        if self.cuda and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > HOARD_BYTES:
+            torch.cuda.empty_cache()
         return {}
 
 
-def serve(channel: Channel, level: str, cuda: bool, state: provenance.State, scratch: str) -> None:
-    """Answer commands until the judge closes the channel."""
-    provenance.WATCH.state = state
-    provenance.poison_allocations(True)
-    server = Server(channel, level, cuda, scratch)
-    if cuda:
-        torch.cuda.set_device(0)
-        torch.cuda.synchronize()
-    channel.send(Kind.READY, pack(level=level))
-    while True:
-        try:
-            frame = channel.recv()
-        except FrameError:
-            os._exit(0)
-        channel.send(*_answer(server, frame))
+def address(tensor: torch.Tensor) -> int:
+    """Where the memory begins that a tensor is a part or view of."""
+    return int(tensor.untyped_storage().data_ptr())
 
 
-def _answer(server: Server, frame: Frame) -> tuple[int, bytes]:
-    try:
-        return Kind.DONE, pack(**server.commands[frame.kind](unpack(frame.payload), frame.fds))
-    # SystemExit and KeyboardInterrupt included: a candidate that raises them has failed, not finished.
-    except BaseException as error:
-        return Kind.RAISED, pack(**describe(error))
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """What an exception says, bounded: type, message, and the last line of the loaded code on its way."""
-    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == provenance.WATCH.file]
-    cause = error.__cause__
-    if own and cause is not None and type(error).__name__ == "InterpreterError":
-        own = [f for f in traceback.extract_tb(cause.__traceback__) if f.filename == provenance.WATCH.file] or own
-    line = own[-1].lineno if own else getattr(error, "lineno", None)
-    return {
-        "type": type(error).__name__,
-        "bases": [base.__name__ for base in type(error).__mro__[:8]],
-        "cause": type(cause).__name__ if cause is not None else "",
-        "message": _said(cause if type(error).__name__ == "InterpreterError" and cause else error)[:4000],
-        "line": line if isinstance(line, int) else None,
-        "trace": "".join(traceback.format_exception(error))[-6000:],
-        "from_own_code": bool(own),
-    }
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:
-        return "its message could not be made"
+def allow_tf32(allowed: bool) -> None:
+    """Whether this process may round float32 factors to TF32, in PyTorch and in Triton's products alike."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+    os.environ["TRITON_F32_DEFAULT"] = "tf32" if allowed else "ieee"

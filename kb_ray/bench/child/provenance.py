@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
+
+MAX_HANDED = 64
+"""Tensors handed to launches of one call that are kept for a look, at most."""
 
 
 class State:
@@ -49,22 +52,52 @@ class Watch:
         self.operators: Counter[str] = Counter()
         self.inside: Counter[str] = Counter()
         """Operators called by a kernel's own body, which only the interpreter lets it do."""
+        self.flops = 0
+        """Floating-point operations of products and convolutions that the ledger saw."""
         self.depth = 0
+        self.ablated = False
+        """Whether launches of the candidate's own kernels do nothing but note what they were given."""
+        self.handed: list[torch.Tensor] = []
+        self.spans: list[tuple[Any, Any]] | None = None
+        """Event pairs around launches of the candidate's own kernels, where they are wanted."""
+
+    def own(self, function: Any) -> bool:
+        code = getattr(function, "__code__", None)
+        return code is not None and code.co_filename == self.file
+
+    def skip(self, function: Any, arguments: Iterable[Any]) -> bool:
+        """Whether this launch is to do nothing; what it would have been given is kept then."""
+        if not self.ablated or not self.own(function):
+            return False
+        self.handed += [a for a in arguments if isinstance(a, torch.Tensor)][: MAX_HANDED - len(self.handed)]
+        return True
 
     @contextmanager
     def launch(self, function: Any) -> Iterator[None]:
         self.depth += 1
         if self.state is not None:
             self.state.launching = True
+        own = self.own(function)
+        span = self._begin_span() if own else None
         try:
             yield
-            code = getattr(function, "__code__", None)
-            if code is not None and code.co_filename == self.file:
+            if own:
                 self.launches[function.__name__] += 1
+            if span is not None:
+                span.record()
         finally:
             self.depth -= 1
             if self.state is not None and self.depth == 0:
                 self.state.launching = False
+
+    def _begin_span(self) -> Any:
+        """The event that ends a span of GPU time, its start recorded now; None where spans are not wanted."""
+        if self.spans is None or self.depth > 1:
+            return None
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.spans.append((start, end))
+        start.record()
+        return end
 
 
 WATCH = Watch()
@@ -76,8 +109,14 @@ _MOVES = (
     "unbind", "chunk", "detach", "alias", "clone", "contiguous", "copy_", "_to_copy", "zeros", "zeros_like",
     "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "fill_", "zero_", "set_",
     "resize_", "lift_fresh", "narrow", "unflatten", "movedim", "is_same_size", "_local_scalar_dense", "item",
-    "equal", "sym_size", "sym_stride", "sym_numel", "_reshape_alias", "view_as_real", "view_as_complex",
+    "cat", "stack", "constant_pad_nd", "arange", "equal",
+    "sym_size", "sym_stride", "sym_numel", "_reshape_alias", "view_as_real", "view_as_complex",
 )  # fmt: skip
+
+
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "addbmm": 1, "mv": 0, "addmv": 1}
+"""Operators that multiply matrices -> position of the left one among their arguments."""
+_CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable")
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[misc]
@@ -88,15 +127,49 @@ def _count(self: Ledger, func: Any, types: Any, args: Any = (), kwargs: Any = No
     name = func._schema.name.removeprefix("aten::")
     if name not in _MOVES:
         (WATCH.inside if WATCH.depth else WATCH.operators)[name] += 1
-    return func(*args, **(kwargs or {}))
+    result = func(*args, **(kwargs or {}))
+    WATCH.flops += _flops(name, args, result)
+    return result
 
 
 # Set afterwards: a method of the class body is wrapped so that its first call imports torch._dynamo.
 Ledger.__torch_dispatch__ = _count
 
 
+def _flops(name: str, args: Any, result: Any) -> int:
+    """Multiplications and additions of the operators that have enough of them to matter; 0 for others."""
+    try:
+        if name in _PRODUCTS:
+            return 2 * int(result.numel()) * int(args[_PRODUCTS[name]].shape[-1])
+        if name in _CONVOLUTIONS:
+            # Each element of a result, or of the input where the convolution is transposed, meets one filter.
+            filters, transposed = args[1], args[6]
+            elements = (args[0] if transposed else result).numel()
+            return 2 * int(elements) * int(filters.numel() // max(filters.shape[0], 1))
+    except (AttributeError, IndexError, TypeError):
+        return 0
+    return 0
+
+
+_TO_HOST = ("numpy", "tolist", "__array__")
+"""Ways in which a tensor's values get to Python, which no operator shows."""
+
+
+def _hook_host(name: str) -> None:
+    original = getattr(torch.Tensor, name)
+
+    def taken(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not WATCH.depth:
+            WATCH.operators[f"Tensor.{name}"] += 1
+        return original(self, *args, **kwargs)
+
+    setattr(torch.Tensor, name, taken)
+
+
 def install(cuda: bool) -> None:
-    """Hook launches for this process and all that it forks."""
+    """Hook launches, and what leaves tensors for Python, for this process and all that it forks."""
+    for name in _TO_HOST:
+        _hook_host(name)
     if cuda:
         _hook_jit()
     else:
@@ -110,10 +183,33 @@ def _hook_jit() -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if warmup:
             return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        if WATCH.skip(self.fn, (*args, *kwargs.values())):
+            # Whoever keeps the compiled handle still gets one.
+            return original(self, *args, grid=grid, warmup=True, **kwargs)
         with WATCH.launch(self.fn):
             return original(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     jit.run = run
+    _hook_handles()
+
+
+def _hook_handles() -> None:
+    """Compiled handles launch past `JITFunction.run`."""
+    compiled = triton.compiler.compiler.CompiledKernel
+    original = compiled.__getitem__
+
+    def launcher(self: Any, grid: Any) -> Any:
+        launch, function = original(self, grid), getattr(getattr(self.src, "fn", None), "fn", None)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if WATCH.skip(function, (*args, *kwargs.values())):
+                return None
+            with WATCH.launch(function):
+                return launch(*args, **kwargs)
+
+        return run
+
+    compiled.__getitem__ = launcher
 
 
 def _hook_interpreter() -> None:
@@ -123,6 +219,8 @@ def _hook_interpreter() -> None:
     original = interpreter.GridExecutor.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if WATCH.skip(self.fn, (*args, *kwargs.values())):
+            return None
         with WATCH.launch(self.fn):
             return original(self, *args, **kwargs)
 

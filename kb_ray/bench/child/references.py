@@ -1,8 +1,7 @@
-"""The reference side of a verdict: runs tasks' references in a sandboxed process and keeps what they answer.
+"""What the judge knows of every task: input sets, what the reference makes of them, and what speaks against it.
 
-One process serves many tasks, one after the other, and is retired after a number of them or at any
-fault. What it answers (inputs, outputs, float64 oracle) lives in the judge, by content of the task, and
-never reaches a candidate's process except the inputs. Seeds come from the system and are told to nobody.
+Cases live in the judge, by content of the task, and never reach a candidate's process except the inputs.
+Seeds come from the system and are told to nobody. How the reference is run is `reference_process`.
 """
 
 from __future__ import annotations
@@ -10,28 +9,26 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from kb_ray.bench.child import wire
-from kb_ray.bench.child.cases import Case, Loaded, close, finite, has_finite, mutates, same_bytes, task_key
-from kb_ray.bench.child.children import Child, Died, Raised, TimedOut, refs_of
+from kb_ray.bench.child import gate, hidden
+from kb_ray.bench.child.cases import Case, Loaded, finite, has_finite, mutates, same_bytes, size_of, task_key
 from kb_ray.bench.child.forking import Zygote
-from kb_ray.bench.child.frames import Kind
-from kb_ray.bench.child.inputs import Variant, transform, variants
-from kb_ray.bench.child.tree import opaque_types, tensor_refs
+from kb_ray.bench.child.inputs import NEW_SEED, Variant, instead_of, transform, variants
+from kb_ray.bench.child.reference_process import Answer, ReferenceFailed, ReferenceProcess
+from kb_ray.bench.child.tolerance import tolerances
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Task
+from kb_ray.tasks.quality import NOWHERE_FINITE
 
-TASKS_PER_PROCESS = 200
-CACHED_BYTES = 2 << 30
-
-
-class ReferenceFailed(Exception):
-    """The task's own reference cannot be run. Nobody's fault but the task's: never the candidate's."""
+WEIGHTS = "weights"
+"""Name of the hidden case in which weights that begin as a constant have moved off it."""
+CACHED_BYTES = {True: 8 << 30, False: 2 << 30}
+"""Of all tasks' cases together, on a GPU and on a CPU."""
+ORACLE_BYTES = 4 << 30
+"""Cases larger than this get no float64 answer beside them: it would take four times their memory."""
 
 
 class References:
@@ -39,241 +36,204 @@ class References:
 
     def __init__(self, zygote: Zygote, cuda: bool) -> None:
         self.zygote, self.cuda = zygote, cuda
-        self._child: Child | None = None
-        self._serial = 0
-        self._served = 0
+        self.process = ReferenceProcess(zygote, cuda)
         self._tasks: OrderedDict[str, Loaded] = OrderedDict()
-        self._lock = threading.RLock()
-
-    @property
-    def pid(self) -> int | None:
-        child = self._child
-        return child.pid if child else None
+        self._lock = threading.Lock()
 
     def get(self, task: Task, settings: BenchSettings) -> Loaded:
-        """The task, loaded; ReferenceFailed if its reference cannot be loaded or constructed."""
+        """The task, loaded, inspected and its size known; ReferenceFailed if its reference cannot be run."""
         with self._lock:
-            key = task_key(task)
+            key = task_key(task, settings)
             if key not in self._tasks:
                 self._tasks[key] = Loaded(key, task, _seed())
             self._tasks.move_to_end(key)
             loaded = self._tasks[key]
             self._evict()
         with loaded.lock:
-            self._ensure(loaded, settings.timeout_s)
+            if loaded.case_bytes is None:
+                self._inspect(loaded, settings)
         return loaded
 
-    def case(self, loaded: Loaded, index: int, settings: BenchSettings) -> Case:
-        """The task's input set number `index`, made at its first use and kept while there is room.
+    def case(self, loaded: Loaded, index: int, settings: BenchSettings, first: Case | None = None) -> Case:
+        """The task's input set number `index`. It is kept while there is room, except those of large tasks.
 
-        A family of inputs on which the reference fails or turns non-finite is replaced by a new draw.
+        `first` is set 0, from which others are derived. A family of inputs on which the reference fails or
+        turns non-finite is replaced by another one.
         """
         with loaded.lock:
-            if index not in loaded.cases:
-                variant = variants(settings.n_correctness)[index]
-                loaded.cases[index] = self._make(loaded, variant, settings, first=index == 0)
-            return loaded.cases[index]
+            if index in loaded.cases:
+                return loaded.cases[index]
+            variant = variants(settings.n_correctness)[index]
+            case = self._make(loaded, variant, settings, None if index == 0 else first or loaded.cases.get(0))
+            if not loaded.large:
+                loaded.cases[index] = case
+            return case
 
-    def fresh(self, loaded: Loaded, settings: BenchSettings) -> Case:
-        """A case that nobody has seen before and that is not kept."""
+    def fresh(self, loaded: Loaded, settings: BenchSettings, near: Case | None = None) -> Case:
+        """A case that nobody has seen before and that is not kept; `near`: nearly equal to that one."""
         with loaded.lock:
-            return self._make(loaded, variants(2)[1], settings, first=False)
+            return self._make(loaded, variants(2)[1] if near else NEW_SEED, settings, near)
 
-    def _make(self, loaded: Loaded, variant: Variant, settings: BenchSettings, first: bool) -> Case:
-        plain = variants(2)[1]
+    def hidden(self, loaded: Loaded, name: str, settings: BenchSettings, first: Case) -> Case | None:
+        """A case of what the task does not promise (`shape`, `dtype`, `weights`); None where its reference refuses."""
+        with loaded.lock:
+            if name not in loaded.hidden:
+                loaded.hidden[name] = self._make_hidden(loaded, name, settings, first)
+            return loaded.hidden[name]
+
+    def _make_hidden(self, loaded: Loaded, name: str, settings: BenchSettings, first: Case) -> Case | None:
+        if name == WEIGHTS:
+            return self._other_weights(loaded, settings, first)
+        for tree, inputs in hidden.INPUTS[name](first, loaded.given, _seed()):
+            try:
+                case = self._run(loaded, Variant(name, name, True), tree, inputs, settings)
+            except ReferenceFailed:
+                continue
+            if finite(case):
+                return case
+        return None
+
+    def _other_weights(self, loaded: Loaded, settings: BenchSettings, first: Case) -> Case | None:
+        """The first inputs under weights of which none is a constant that could be left out."""
+        timeout_s, tree, inputs = settings.timeout_s, first.inputs_tree, first.inputs
         try:
-            case = self._run(loaded, variant, settings.timeout_s, first)
+            with self.process.lock:
+                self.process.ready(loaded, timeout_s, settings.tf32)
+                other = self.process.reweighted(
+                    loaded, loaded.init_seed, tree, inputs, timeout_s, settings.tf32, unsettled=True
+                )  # fmt: skip
         except ReferenceFailed:
-            if variant.family == plain.family or first:
+            return None
+        if _same(other.given, loaded.given):
+            return None
+        answer, variant = other.answer, Variant(WEIGHTS, WEIGHTS, False)
+        case = Case(variant, tree, inputs, answer.tree, answer.outputs, answer.inputs_after, other.given)
+        case.given_tree = other.given_tree
+        case.tolerances = tolerances(case.outputs, None, [*inputs, *other.given])
+        return case if finite(case) else None
+
+    def sizes(self, task: Task, settings: BenchSettings) -> dict[str, int]:
+        """Bytes of `inputs`, `weights` and `outputs` of a task, as far as they can be told without making them."""
+        return self.process.sizes(task, settings.timeout_s)
+
+    def _inspect(self, loaded: Loaded, settings: BenchSettings) -> None:
+        first = self._make(loaded, variants(1)[0], settings, None)
+        loaded.input_bytes = size_of(first.inputs)
+        second = self._make(loaded, NEW_SEED, settings, first)
+        loaded.flags |= self._gate(loaded, first, second, settings)
+        if not all(map(has_finite, first.outputs)):
+            # Memory that was never written passes for such an answer.
+            loaded.flags.add(NOWHERE_FINITE)
+        loaded.case_bytes = first.bytes()
+        if not loaded.large:
+            loaded.cases[0] = first
+
+    def _gate(self, loaded: Loaded, first: Case, second: Case, settings: BenchSettings) -> frozenset[str]:
+        tree, timeout_s = first.inputs_tree, settings.timeout_s
+
+        def answer(inputs: list[torch.Tensor]) -> list[torch.Tensor] | None:
+            try:
+                return self._answer(loaded, tree, inputs, settings).outputs
+            except ReferenceFailed:
+                return None
+
+        def reweighted() -> list[torch.Tensor] | None:
+            try:
+                with self.process.lock:
+                    self.process.ready(loaded, timeout_s, settings.tf32)
+                    other = self.process.reweighted(
+                        loaded, _seed(), tree, first.inputs, timeout_s, settings.tf32
+                    )  # fmt: skip
+            except ReferenceFailed:
+                return None
+            return None if _same(other.given, loaded.given) else other.answer.outputs
+
+        return gate.inspect(first, second, answer, reweighted)
+
+    def _make(self, loaded: Loaded, variant: Variant, settings: BenchSettings, first: Case | None) -> Case:
+        try:
+            case = self._drawn(loaded, variant, settings, first)
+            if first is None or variant == NEW_SEED or finite(case) or not finite(first):
+                return case
+        except ReferenceFailed:
+            if first is None or variant == NEW_SEED:
                 raise
-            return self._run(loaded, plain, settings.timeout_s, first)
-        if not first and variant.family != plain.family and not finite(case):
-            return self._run(loaded, plain, settings.timeout_s, first)
+        return self._make(loaded, next(instead_of(variant)), settings, first)
+
+    def _drawn(self, loaded: Loaded, variant: Variant, settings: BenchSettings, first: Case | None) -> Case:
+        if first is None or variant.needs_new_draw:
+            with self.process.lock:
+                self.process.ready(loaded, settings.timeout_s, settings.tf32)
+                tree, start = self.process.draw(loaded, _seed(), settings.timeout_s)
+        else:
+            tree, start = first.inputs_tree, first.inputs
+        return self._run(loaded, variant, tree, transform(start, variant, _seed()), settings)
+
+    def _answer(self, loaded: Loaded, tree: Any, inputs: list[torch.Tensor], settings: BenchSettings) -> Answer:
+        with self.process.lock:
+            self.process.ready(loaded, settings.timeout_s, settings.tf32)
+            return self.process.answer(loaded, tree, inputs, settings.timeout_s)
+
+    def _run(
+        self, loaded: Loaded, variant: Variant, tree: Any, inputs: list[torch.Tensor], settings: BenchSettings
+    ) -> Case:
+        answer = self._answer(loaded, tree, inputs, settings)
+        loaded.flops = loaded.flops or answer.flops
+        case = Case(variant, tree, inputs, answer.tree, answer.outputs, answer.inputs_after, loaded.given)
+        oracle = None
+        if case.bytes() <= ORACLE_BYTES:
+            with self.process.lock:
+                self.process.ready(loaded, settings.timeout_s, settings.tf32)
+                oracle = self.process.oracle(loaded, tree, inputs, case.outputs, settings.timeout_s)
+        case.tolerances = tolerances(case.outputs, oracle, [*inputs, *loaded.given])
         return case
 
-    def _run(self, loaded: Loaded, variant: Variant, timeout_s: float, first: bool) -> Case:
-        with self._lock, self._own_fault():
-            self._ensure(loaded, timeout_s)
-            return self._measure(loaded, variant, timeout_s, first)
+    def lend_for_timing(self, loaded: Loaded, cases: list[Case], settings: BenchSettings) -> None:
+        """Give the process the inputs that it will be timed on."""
+        with self.process.lock:
+            self.process.ready(loaded, settings.timeout_s, settings.tf32)
+            for name, case in zip(timed_slots(cases), cases, strict=True):
+                self.process.put_timed(name, case.inputs_tree, case.inputs, settings.timeout_s)
 
-    @contextmanager
-    def _own_fault(self) -> Iterator[None]:
-        """Whatever the reference's process does wrong is the task's fault, and ends that process if need be."""
-        try:
-            yield
-        except Raised as error:
-            if self.cuda:  # an asynchronous CUDA fault spoils the context for whatever comes next
-                self.retire()
-            raise ReferenceFailed(f"the reference raised {_said(error)}") from error
-        except (Died, TimedOut) as error:
-            self.retire()
-            what = "did not finish in time" if isinstance(error, TimedOut) else f"died ({error})"
-            raise ReferenceFailed(f"the reference {what}") from error
-
-    def _measure(self, loaded: Loaded, variant: Variant, timeout_s: float, first: bool) -> Case:
-        child = self._child
-        assert child is not None
-        tree, drawn = self._draw(loaded, variant, timeout_s)
-        inputs = transform(drawn, variant, _seed())
-        child.put("inputs", tree, inputs, timeout_s)
-        answer = self._call(loaded, "inputs", "outputs", timeout_s)
-        after = [t.clone() for t in child.held("inputs")]
-        mutated = any(not same_bytes(a, b) for a, b in zip(after, inputs, strict=True))
-        outputs_tree = answer["tree"]
-        if opaque_types(outputs_tree):
-            raise ReferenceFailed(f"the reference returns {', '.join(opaque_types(outputs_tree))}")
-        outputs = self._fetch("outputs", outputs_tree, timeout_s)
-        case = Case(variant, tree, inputs, outputs_tree, outputs, after if mutated else None, loaded.given)
-        case.oracle = self._oracle(loaded, case, timeout_s)
-        if first:
-            self._check_determinism(loaded, case, timeout_s)
-            if not all(map(has_finite, case.outputs)):
-                # Memory that was never written passes for such an answer.
-                loaded.flags.add("reference_nowhere_finite")
-        child.free(["drawn", "inputs", "outputs", "again", "oracle"], timeout_s)
-        return case
-
-    def _draw(self, loaded: Loaded, variant: Variant, timeout_s: float) -> tuple[wire.Tree, list[torch.Tensor]]:
-        """What the variant starts from: a new draw of the task's inputs, or the first one."""
-        assert self._child is not None
-        first = loaded.cases.get(0)
-        if first is not None and not variant.needs_new_draw:
-            return first.inputs_tree, first.inputs
-        drawn = self._child.ask(Kind.DRAW, {"program": loaded.key, "seed": _seed(), "slot": "drawn"}, timeout_s)
-        return drawn["tree"], self._fetch("drawn", drawn["tree"], timeout_s)
-
-    def _call(self, loaded: Loaded, inputs: str, outputs: str, timeout_s: float) -> dict[str, Any]:
-        assert self._child is not None
+    def time(
+        self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings, compiled: bool
+    ) -> list[float]:
+        """Event times (ms) of the reference over inputs lent before; `compiled`: through torch.compile."""
+        names = timed_slots(cases)
         request = {
-            "program": loaded.key, "inputs": inputs, "outputs": outputs, "ledger": False, "refs": [], "handle": b"",
+            "inputs": names, "outputs": [f"out_{n}" for n in names], "warmup": warmup, "trials": trials,
+            "restore": mutates(cases), "share": False, "compiled": compiled,
         }  # fmt: skip
-        return self._child.ask(Kind.CALL, request, timeout_s)
+        return self.process.time(loaded, request, settings.timeout_s)
 
-    def _fetch(self, slot: str, tree: wire.Tree, timeout_s: float) -> list[torch.Tensor]:
-        """The tensors of a slot of the reference's process, copied into the judge's own memory."""
-        child = self._child
-        assert child is not None
-        refs = list(tensor_refs(tree))
-        if not refs:
-            return []
-        block = child.block(refs)
-        try:
-            request = {"slot": slot, "refs": refs, "handle": block.handle}
-            if not child.ask(Kind.EXPORT, request, timeout_s, block.fds)["copied"]:
-                raise ReferenceFailed(f"tensors of {slot} are not what the reference said they are")
-            return [t.clone() for t in block.tensors]
-        finally:
-            block.close()
-
-    def _oracle(self, loaded: Loaded, case: Case, timeout_s: float) -> list[torch.Tensor] | None:
-        """The reference's answer in float64, or None where it does not run so or answers otherwise."""
-        child = self._child
-        assert child is not None
-        if not any(t.is_floating_point() for t in case.outputs):
-            return None
-        try:
-            child.put("oracle_inputs", case.inputs_tree, case.inputs, timeout_s)
-            request = {"program": loaded.key, "inputs": "oracle_inputs", "outputs": "oracle"}
-            tree = child.ask(Kind.ORACLE, request, timeout_s)["tree"]
-            refs = tensor_refs(tree)
-            if len(refs) != len(case.outputs):
-                return None
-            if any(r.shape != tuple(t.shape) for r, t in zip(refs, case.outputs, strict=True)):
-                return None
-            return self._fetch("oracle", tree, timeout_s)
-        except Raised:
-            return None
-        finally:
-            child.free(["oracle_inputs"], timeout_s)
-
-    def _check_determinism(self, loaded: Loaded, case: Case, timeout_s: float) -> None:
-        """Flag a task whose reference answers the same inputs differently."""
-        child = self._child
-        assert child is not None
-        child.put("inputs", case.inputs_tree, case.inputs, timeout_s)
-        tree = self._call(loaded, "inputs", "again", timeout_s)["tree"]
-        if refs_of(case.outputs) != list(tensor_refs(tree)):
-            loaded.flags.add("reference_not_deterministic")
-            return
-        again = self._fetch("again", tree, timeout_s)
-        if not all(close(a, b) for a, b in zip(case.outputs, again, strict=True)):
-            loaded.flags.add("reference_not_deterministic")
-
-    def time(self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings) -> list[float]:
-        """Event times (ms) of the reference over the inputs of `cases`, which stay there for more blocks."""
-        with self._lock, self._own_fault():
-            self._ensure(loaded, settings.timeout_s)
-            child = self._child
-            assert child is not None
-            names = [f"timed{i}" for i in range(len(cases))]
-            for name, case in zip(names, cases, strict=True):
-                if name not in child.blocks:
-                    child.put(name, case.inputs_tree, case.inputs, settings.timeout_s)
-            request = {
-                "program": loaded.key, "inputs": names, "outputs": [f"out_{n}" for n in names],
-                "warmup": warmup, "trials": trials, "restore": mutates(cases),
-            }  # fmt: skip
-            return [float(t) for t in child.ask(Kind.TIME, request, settings.timeout_s)["times_ms"]]
+    def repeat(
+        self, loaded: Loaded, cases: list[Case], calls: int, settings: BenchSettings, compiled: bool = False
+    ) -> None:
+        """Call the reference so many times over inputs lent before, and wait for the last."""
+        request = {"inputs": timed_slots(cases), "calls": calls, "compiled": compiled}
+        self.process.repeat(loaded, request, settings.timeout_s)
 
     def end_timing(self, cases: list[Case], settings: BenchSettings) -> None:
-        with self._lock:
-            if self._child is not None:
-                names = [f"timed{i}" for i in range(len(cases))]
-                self._child.free(names + [f"out_{n}" for n in names], settings.timeout_s)
-
-    def _ensure(self, loaded: Loaded, timeout_s: float) -> None:
-        """A living process that has this task loaded and constructed."""
-        with self._lock:
-            if self._served >= TASKS_PER_PROCESS:
-                self.retire()
-            if self._child is None:
-                self._child = self.zygote.spawn()
-                self._serial += 1
-            if loaded.in_process == self._serial:
-                return
-            with self._own_fault():
-                self._load(loaded, timeout_s)
-
-    def _load(self, loaded: Loaded, timeout_s: float) -> None:
-        child, task = self._child, loaded.task
-        assert child is not None
-        self._served += 1
-        shapes = {k: [list(s.shape), s.dtype] for k, s in (task.input_shapes or {}).items()}
-        request = {
-            "program": loaded.key, "role": "reference", "code": task.reference_code, "style": task.style,
-            "entry_point": task.entry_point, "init_convention": task.init_convention, "input_shapes": shapes,
-        }  # fmt: skip
-        child.ask(Kind.LOAD, request, timeout_s)
-        built = child.ask(
-            Kind.BUILD,
-            {"program": loaded.key, "role": "reference", "seed": loaded.init_seed, "slot": "given"},
-            timeout_s,
-        )
-        if loaded.in_process == -1:
-            loaded.given_tree = built["tree"]
-            loaded.given = self._fetch("given", built["tree"], timeout_s)
-        child.free(["given"], timeout_s)
-        loaded.in_process = self._serial
-
-    def retire(self) -> None:
-        """End the process; tasks are loaded again into the next one."""
-        with self._lock:
-            if self._child is not None:
-                self._child.kill()
-            self._child, self._served = None, 0
+        names = timed_slots(cases)
+        self.process.free(names + [f"out_{n}" for n in names], settings.timeout_s)
 
     def _evict(self) -> None:
         """Drop the cases of the tasks unused for longest, while all together are too large."""
-        total = sum(case.bytes() for loaded in self._tasks.values() for case in loaded.cases.values())
+        total = sum(case.bytes() for loaded in self._tasks.values() for case in loaded.kept())
         for key in list(self._tasks)[:-1]:
-            if total <= CACHED_BYTES:
+            if total <= CACHED_BYTES[self.cuda]:
                 return
-            total -= sum(case.bytes() for case in self._tasks.pop(key).cases.values())
+            total -= sum(case.bytes() for case in self._tasks.pop(key).kept())
+
+
+def timed_slots(cases: list[Case]) -> list[str]:
+    """Where inputs of timed calls are kept: other evaluations have theirs in the reference's process too."""
+    return [f"timed{case.serial}" for case in cases]
+
+
+def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(map(same_bytes, a, b))
 
 
 def _seed() -> int:
     return secrets.randbelow(1 << 31)
-
-
-def _said(error: Raised) -> str:
-    return f"{error.info.get('type')}: {str(error.info.get('message')).splitlines()[:1]}"

@@ -13,56 +13,78 @@ from typing import Any
 import numpy as np
 import torch
 
-from kb_ray.bench.child import provenance
+from kb_ray.bench.child import provenance, wire
+from kb_ray.bench.child.rotation import Rotation
 from kb_ray.records import Timing
 
 _TRIM = 0.1
-_EVENTS_S = 60e-6
-"""What the host spends on a timed call beside the call itself: two events, a flush."""
+_AROUND_S = 120e-6
+"""What the host spends on a timed call beside the call itself: inputs put in place, two events, a flush."""
 _LONGEST_HOLD_S = 0.1
+SHARED_CALLS = 3
+"""Calls over which the share of own kernels is taken."""
 _CYCLES_PER_S = 2e9
 """Clock of a recent GPU; a slower one is held a little longer."""
 
 
 def timed_calls(
-    run: Callable[[Any], Any],
-    inputs: Sequence[Any],
-    warmup: int,
-    trials: int,
-    flush: torch.Tensor,
-    restore: Callable[[int], None],
-) -> tuple[list[float], list[Any]]:
+    run: Callable[[Any], Any], inputs: Rotation, warmup: int, trials: int, flush: torch.Tensor
+) -> tuple[list[float], list[tuple[wire.Tree, list[torch.Tensor]]]]:
     """Milliseconds of `trials` calls over rotating `inputs`, and the last output for each input set.
 
-    `restore(i)` puts input set i back as it was, for code that changes its inputs. Zeroing `flush`, larger
-    than any L2 cache, evicts the inputs and lets the queue fill, so that a short kernel is not timed by the
-    speed of Python.
+    Zeroing `flush`, larger than any L2 cache, evicts the inputs and lets the queue fill, so that a short
+    kernel is not timed by the speed of Python.
     """
     provenance.poison_allocations(False)
     try:
-        outputs: list[Any] = [None] * len(inputs)
+        values, n = inputs.values, len(inputs.values)
+        kept: list[Any] = [None] * n
         host_s = 0.0
         for i in range(warmup):
-            restore(i % len(inputs))
+            inputs.prepare(i, looked_at=False)
             torch.cuda.synchronize()
             started = time.perf_counter()
-            run(inputs[i % len(inputs)])
+            run(values[i % n])
             host_s = time.perf_counter() - started
         torch.cuda.synchronize()
-        _hold_queue(trials * (host_s + _EVENTS_S))
+        _hold_queue(trials * (host_s + _AROUND_S))
         pairs = []
         for i in range(trials):
-            restore(i % len(inputs))
+            looked_at = i >= trials - n
+            inputs.prepare(i, looked_at)
             flush.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            outputs[i % len(inputs)] = run(inputs[i % len(inputs)])
+            output = run(values[i % n])
             end.record()
             pairs.append((start, end))
+            if looked_at:
+                kept[i % n] = inputs.keep(output)
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in pairs], outputs
+        return [start.elapsed_time(end) for start, end in pairs], kept
     finally:
         provenance.poison_allocations(True)
+
+
+def own_share(run: Callable[[Any], Any], inputs: Rotation, flush: torch.Tensor) -> float | None:
+    """Share of a call's GPU time that launches of the candidate's own kernels take; None where there is none."""
+    _hold_queue(_LONGEST_HOLD_S / 10)
+    spans: list[tuple[Any, Any]] = []
+    provenance.WATCH.spans, whole = spans, []
+    try:
+        for i in range(SHARED_CALLS):
+            inputs.prepare(i, looked_at=False)
+            flush.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run(inputs.values[i % len(inputs.values)])
+            end.record()
+            whole.append((start, end))
+        torch.cuda.synchronize()
+    finally:
+        provenance.WATCH.spans = None
+    own, total = (sum(start.elapsed_time(end) for start, end in pairs) for pairs in (spans, whole))
+    return min(1.0, own / total) if total > 0 else None
 
 
 def _hold_queue(host_s: float) -> None:

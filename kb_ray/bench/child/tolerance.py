@@ -33,12 +33,15 @@ CAP: dict[torch.dtype, float] = {
     torch.bfloat16: 5e-2,
 }
 """Largest atol per unit of scale. One-byte floats: two eps."""
+IMPRECISE: dict[torch.dtype, float] = {torch.float32: 3e-2}
+"""Where not the cap: below this share of scale and element, a difference looks like rounding (of bfloat16 too)."""
 REFERENCE_ERROR_FACTOR = 4.0
 _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 _DOUBLE = (torch.float64, torch.complex128)
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _CHUNK = {"cpu": 1 << 20}
-_CHUNK_ELSEWHERE = 1 << 24
+_CHUNK_ELSEWHERE, _LARGE = 1 << 22, 1 << 26
+"""Elements: some pieces of the first size fit into the L2 cache of a GPU together; the other is for one passage."""
 
 
 class Tolerance(NamedTuple):
@@ -67,6 +70,18 @@ def tolerance(expected: torch.Tensor, oracle: torch.Tensor | None = None, reduct
     return Tolerance(max(min(atol, cap * scale), floor), base)
 
 
+def tolerances(
+    outputs: Sequence[torch.Tensor], oracle: Sequence[torch.Tensor] | None = None, inputs: Sequence[torch.Tensor] = ()
+) -> list[Tolerance]:
+    """What is allowed around each of `outputs`, in their order.
+
+    `oracle`: the same outputs in float64; left out where it is another number of tensors, or one of another
+    shape. `inputs`: what the outputs were computed from, weights among them.
+    """
+    exact = list(oracle) if oracle is not None and len(oracle) == len(outputs) else [None] * len(outputs)
+    return [tolerance(want, near, reduction_size(inputs, want)) for want, near in zip(outputs, exact, strict=True)]
+
+
 def reduction_size(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> int:
     """A guess at the terms summed per element of `output`: the longest axis of any of `inputs` (weights among
     them), or what the largest holds per output element, whichever is more; at least 1."""
@@ -75,24 +90,48 @@ def reduction_size(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> int:
     return max(sizes, default=1) or 1
 
 
-def loosest(expected: torch.Tensor) -> Tolerance:
-    """The cap as a tolerance: what lies within it but outside the real one is imprecise rather than wrong."""
+def imprecise(expected: torch.Tensor) -> Tolerance:
+    """What lies within this, but outside the real tolerance, is imprecise rather than wrong."""
     if not is_inexact(expected):
         return EXACT
     _, cap, floor = _constants(expected.dtype)
-    return Tolerance(max(cap * mean_magnitude(expected), floor), cap)
+    share = IMPRECISE.get(_REAL.get(expected.dtype, expected.dtype), cap)
+    return Tolerance(max(share * mean_magnitude(expected), floor), share)
 
 
 def mean_magnitude(values: torch.Tensor) -> float:
     """Mean of |x| over finite elements other than 0; 0 where there is none."""
     total = torch.zeros((), dtype=torch.float64, device=values.device)
     count = torch.zeros((), dtype=torch.int64, device=values.device)
-    for (part,) in chunks(values):
-        size = wide(part).abs()
-        size = torch.where(torch.isfinite(size), size, 0.0)
-        total += size.sum()
+    for (part,) in chunks(values, pieces=_LARGE):
+        size = torch.nan_to_num((part.float() if _is_narrow(part) else wide(part)).abs(), 0.0, 0.0)
+        total += size.sum(dtype=torch.float64)
         count += torch.count_nonzero(size)
     return float(total) / max(int(count), 1)
+
+
+def plainly_close(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance) -> bool:
+    """Whether all elements are finite and allowed with a little to spare. False means: look closer.
+
+    In float32 and with no more passes than that takes: gigabytes are compared so. Stops at the first piece
+    that is not.
+    """
+    if not (_is_narrow(expected) and _is_narrow(got)) or not allowed.atol:
+        return False
+    fine = torch.ones((), dtype=torch.bool, device=expected.device)
+    atol = torch.full((), (1 - 1e-5) * allowed.atol, dtype=torch.float32, device=expected.device)
+    for i, (want, have) in enumerate(chunks(expected, got)):
+        want, have = want.float(), have.float()
+        bound = torch.add(atol, want.abs(), alpha=(1 - 1e-5) * allowed.rtol)
+        # Strictly less: with infinities and NaN the comparison is False.
+        fine &= torch.lt((have - want).abs_(), bound).all()
+        if i == 0 and not fine:
+            return False
+    return bool(fine)
+
+
+def _is_narrow(values: torch.Tensor) -> bool:
+    return values.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def wrong_elements(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance) -> torch.Tensor:
@@ -105,11 +144,14 @@ def wrong_elements(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance
     return ~((close & torch.isfinite(want)) | (have == want) | (torch.isnan(have) & torch.isnan(want)))
 
 
-def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Flat pieces of tensors of one size, in row-major order, all on the first one's device."""
+def chunks(*tensors: torch.Tensor, pieces: int = _CHUNK_ELSEWHERE) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Flat pieces of tensors of one size, in row-major order, all on the first one's device.
+
+    `pieces`: their elements on a GPU.
+    """
     flat = [tensor.detach().contiguous().view(-1) for tensor in tensors]
     device = flat[0].device
-    step = _CHUNK.get(device.type, _CHUNK_ELSEWHERE)
+    step = _CHUNK.get(device.type, pieces)
     for start in range(0, flat[0].numel(), step):
         yield tuple([part[start : start + step].to(device) for part in flat])
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kb_ray.bench.child.strides import strides_of
 from kb_ray.bench.child.values import (
     DEFAULT_LIMITS,
     Bag,
@@ -85,7 +86,7 @@ def flatten(value: object, limits: Limits = DEFAULT_LIMITS, canonical: bool = Fa
 
     One tensor object in several places gets one index, so that aliased inputs stay aliased. Not so with
     `canonical`, which is for outputs: there each place has an index of its own and dicts are in order of
-    their keys, so that outputs of one structure have their tensors in one order.
+    their keys, so that outputs of one structure have their tensors in one order; and strides are left out.
 
     Named tuples become tuples; dict subclasses become dicts, or a Bag where they give attributes; dataclasses
     and namespaces become Bags; numpy scalars and subclasses of Python's own scalars become the latter.
@@ -158,7 +159,9 @@ class _Flattening:
             plain, grad = _plain(value, cls), bool(_get_grad(value))
         if plain is None:
             return Opaque(_type_name(cls))
-        ref = TensorRef(len(self.tensors), _NAMES[_get_dtype(plain)], tuple(_size(plain)), grad)
+        # How an output lies in memory is its own affair; how an input does is part of the task.
+        strides = None if self.canonical else strides_of(plain)
+        ref = TensorRef(len(self.tensors), _NAMES[_get_dtype(plain)], tuple(_size(plain)), grad, strides)
         self.tensors.append(plain)
         self.seen[id(value)] = ref, value
         return ref

@@ -23,6 +23,8 @@ class TensorRef:
     """Name without prefix, e.g. `float32`, `bfloat16`."""
     shape: tuple[int, ...]
     requires_grad: bool = False
+    strides: tuple[int, ...] | None = None
+    """In elements, one per axis, none negative; None: contiguous."""
 
 
 @dataclass(frozen=True)

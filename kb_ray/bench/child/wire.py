@@ -36,6 +36,8 @@ _MAX_NUMBER = (1 << 63) - 1
 _DOUBLE = struct.Struct("<d")
 _NONE, _FALSE, _TRUE, _INT, _FLOAT, _COMPLEX, _STR, _BYTES = range(8)
 _LIST, _TUPLE, _DICT, _TENSOR, _DTYPE, _DEVICE, _OPAQUE, _BAG = range(8, 16)
+_GRAD, _STRIDES = 1, 2
+"""Flags of a tensor."""
 
 
 def encode(tree: Tree, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -140,7 +142,12 @@ class _Writer:
         self.number(len(value.shape))
         for size in value.shape:
             self.number(size)
-        self.out.append(1 if value.requires_grad else 0)
+        strides = value.strides
+        if strides is not None and len(strides) != len(value.shape):
+            raise WireError(f"{len(strides)} strides for {len(value.shape)} dimensions")
+        self.out.append((_GRAD if value.requires_grad else 0) | (_STRIDES if strides is not None else 0))
+        for stride in strides or ():
+            self.number(stride)
 
     def bag(self, value: Bag, depth: int) -> None:
         self.tagged(_BAG, value.type_name)
@@ -250,10 +257,11 @@ class _Reader:
         if dims > self.limits.max_dims:
             raise WireError(f"{dims} dimensions are over the limit of {self.limits.max_dims}")
         shape = tuple(self.number() for _ in range(dims))
-        grad = self.byte()
-        if grad > 1:
-            raise WireError(f"byte {self.at - 1}: a flag is neither 0 nor 1")
-        return TensorRef(index, dtype, shape, grad == 1)
+        flags = self.byte()
+        if flags & ~(_GRAD | _STRIDES):
+            raise WireError(f"byte {self.at - 1}: a flag that does not exist is set")
+        strides = tuple(self.number() for _ in range(dims)) if flags & _STRIDES else None
+        return TensorRef(index, dtype, shape, bool(flags & _GRAD), strides)
 
     def bag(self, depth: int) -> Bag:
         type_name, fields = self.text(), {}

@@ -18,9 +18,10 @@ import traceback
 from typing import Any
 
 from kb_ray.bench import sandbox
-from kb_ray.bench.child import program, provenance
+from kb_ray.bench.child import provenance
 from kb_ray.bench.child.frames import Channel, FrameError, Kind, wait_readable
 from kb_ray.bench.child.message import pack, unpack
+from kb_ray.bench.child.serving import serve
 
 
 class Zygote:
@@ -113,7 +114,7 @@ class Zygote:
             _private_environment(scratch)
             level = sandbox.enter(scratch, limits, self.visible, request["uid"], self.cuda, parent)
             random.seed()
-            program.serve(Channel.from_fd(sock_fd), level, self.cuda, provenance.State(state_fd), scratch)
+            serve(Channel.from_fd(sock_fd), level, self.cuda, provenance.State(state_fd), scratch)
         except BaseException:
             traceback.print_exc()
             os._exit(70)

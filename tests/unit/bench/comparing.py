@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
-from kb_ray.bench.child.compare import Comparison
+from kb_ray.bench.child.compare import Comparison, compare
+from kb_ray.bench.child.tolerance import tolerances
+from kb_ray.bench.child.tree import flatten
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.records import ErrorDetail
 
@@ -23,3 +28,9 @@ def error_of(comparison: Comparison) -> ErrorDetail:
     assert comparison.error is not None
     assert comparison.error.category == CATEGORY_BY_STATUS[comparison.status]
     return comparison.error
+
+
+def compared(expected: Any, got: Any, oracle: Any = None, inputs: Sequence[torch.Tensor] = ()) -> Comparison:
+    """`got` held against `expected` with tolerances that know the same outputs in float64."""
+    exact = None if oracle is None else flatten(oracle)[1]
+    return compare(expected, got, tolerances(flatten(expected)[1], exact, inputs), inputs)

@@ -80,8 +80,8 @@ def test_the_functions_take_the_arguments_that_the_first_document_gives_them() -
         return list(inspect.signature(function).parameters)
 
     counted = ["n_correctness", "n_trials", "kernel_name"]
-    assert names(benchmark_triton_kernel) == ["kernel_code", "reference_torch_code", "input_shapes", *counted]
-    assert names(benchmark_kernelbench) == ["kernel_code", "problem_code", *counted]
+    assert names(benchmark_triton_kernel) == ["kernel_code", "reference_torch_code", "input_shapes", *counted, "policy"]
+    assert names(benchmark_kernelbench) == ["kernel_code", "problem_code", *counted, "policy"]
     defaults = inspect.signature(benchmark_kernelbench).parameters
     assert [defaults[name].default for name in counted] == [5, 50, None]
 
@@ -146,6 +146,8 @@ def test_a_reference_that_cannot_be_used_is_refused_at_once(reference: str, shap
     [
         ({"n_correctness": 0}, "n_correctness"),
         ({"n_trials": 2}, "n_trials"),
+        ({"torch_ops": "sometimes"}, "torch_ops"),
+        ({"time_out": 3}, "time_out"),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments: dict[str, Any], what: str) -> None:
@@ -179,3 +181,9 @@ def test_the_error_is_a_line_of_text() -> None:
     result = answer(Verdict.of(Status.TIMEOUT, Stage.LOAD, error=error))
     assert result["error"] == "TIMEOUT: load took over 60 s"
     assert result["error_detail"]["category"] == "TIMEOUT"
+
+
+def test_the_policy_of_a_request_is_given_by_keyword() -> None:
+    policy = {"timeout_s": 7.0, "torch_ops": "forbid", "generalise": "off", "baseline": "compile", "tf32": True}
+    request = benchmark_kernelbench.request(KERNEL, PROBLEM, **policy)
+    assert request.settings.model_dump().items() >= policy.items()

@@ -1,16 +1,13 @@
-"""Input families, drawing from shapes and fingerprints: what changes, what stays, what is told apart."""
+"""Input families and drawing from shapes: what changes and what stays."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kb_ray.bench.child import inputs
-from kb_ray.bench.child.inputs import Variant, draw_from_shapes, fingerprint, transform, variants
+from kb_ray.bench.child.inputs import NEW_SEED, Variant, draw_from_shapes, instead_of, transform, variants
 from kb_ray.bench.child.tree import DTYPES
 from kb_ray.errors import TaskError
 from kb_ray.records import TensorSpec
@@ -39,8 +36,8 @@ def test_there_are_n_variants_of_distinct_names_and_the_first_is_as_drawn(n: int
 
 
 def test_five_variants_are_the_families_a_kernel_is_most_often_wrong_on() -> None:
-    assert [v.family for v in variants(5)] == ["as_drawn", "new_seed", "spiked", "sign_flipped", "shifted"]
-    assert {v.family for v in variants(8)} == set(FAMILIES)
+    assert [v.family for v in variants(5)] == ["as_drawn", "nearly_equal", "spiked", "sign_flipped", "shifted"]
+    assert {v.family for v in variants(7)} == set(FAMILIES)
 
 
 def test_no_two_variants_ask_for_the_same_values() -> None:
@@ -96,7 +93,7 @@ def test_zero_dimensional_and_strided_tensors_keep_their_layout(family: str) -> 
 def test_scaled_and_sign_flipped_are_exact_and_shifted_moves_by_one_amount() -> None:
     x = drawn(1000)
     assert torch.equal(change(x, "scaled"), x * 2)
-    assert torch.equal(change(x, "sign_flipped"), -x)
+    assert torch.equal(change(x, "sign_flipped"), -2 * x)
     moved = change(x, "shifted") - x
     assert moved.min() > 2
     assert moved.max() - moved.min() < 1e-5
@@ -166,58 +163,16 @@ def test_a_spec_that_cannot_be_drawn_is_named(spec: TensorSpec) -> None:
         draw_from_shapes({"bad": spec}, 0)
 
 
-def test_fingerprints_are_equal_for_equal_content_whatever_the_strides() -> None:
-    x = drawn(30, 20)
-    assert fingerprint(x) == fingerprint(x.clone()) == fingerprint(x.t().contiguous().t())
-    assert len(fingerprint(x)) == 16
-    assert fingerprint(torch.zeros(4)) != fingerprint(torch.zeros(2, 2))
-    assert fingerprint(torch.zeros(4)) != fingerprint(torch.zeros(4, dtype=torch.int32))
-    assert fingerprint(torch.zeros(0)) == fingerprint(torch.zeros(0))
+def test_strides_stay_and_what_is_shared_by_expansion_stays_shared() -> None:
+    for x in (drawn(6, 1).expand(6, 500), drawn(20, 30).t()):
+        for family in FAMILIES:
+            assert change(x, family).stride() == x.stride()
+    spiked = change(drawn(1, 500).expand(6, 500), "spiked")
+    assert torch.equal(spiked[0], spiked[5])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8], ids=str)
-def test_fingerprints_see_one_changed_element(dtype: torch.dtype) -> None:
-    x = torch.zeros(1001, dtype=dtype)
-    before = fingerprint(x)
-    for at in (0, 500, 1000):
-        x[at] = 1
-        assert fingerprint(x) != before
-        x[at] = 0
-    assert fingerprint(x) == before
-
-
-def test_fingerprints_tell_signed_zeros_and_nan_payloads_apart() -> None:
-    assert fingerprint(torch.tensor([0.0])) != fingerprint(torch.tensor([-0.0]))
-    nans = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
-    assert fingerprint(nans[:1]) != fingerprint(nans[1:])
-
-
-@given(st.sets(st.integers(0, 8 * 400 - 1), min_size=1, max_size=6))
-@settings(deadline=None)
-def test_block_sums_change_with_any_few_flipped_bits(bits: set[int]) -> None:
-    data = torch.arange(400, dtype=torch.int64).to(torch.uint8)
-    before = inputs._block_sums(data).clone()
-    for bit in bits:
-        data[bit // 8] ^= 1 << (bit % 8)
-    assert not torch.equal(inputs._block_sums(data), before)
-
-
-def test_block_sums_do_not_cancel_in_sign_bits_nor_under_permutation() -> None:
-    x = drawn(1000)
-    before = inputs._block_sums(x.view(torch.uint8))
-    flipped = x.clone()
-    flipped[[1, 3, 501, 999]] *= -1
-    for changed in (flipped, x.flip(0), -x):
-        assert not torch.equal(inputs._block_sums(changed.view(torch.uint8)), before)
-
-
-def test_block_sums_cover_every_block_and_any_alignment() -> None:
-    whole = torch.zeros((16 << 20) + 5, dtype=torch.uint8)
-    before = inputs._block_sums(whole)
-    assert before.shape == (2,)
-    whole[-1] = 1
-    assert (inputs._block_sums(whole) != before).tolist() == [False, True]
-    data = torch.frombuffer(bytearray(os.urandom(64)), dtype=torch.uint8)
-    assert torch.equal(inputs._block_sums(data[3:43]), inputs._block_sums(data[3:43].clone()))
-    assert torch.equal(inputs._block_sums(data[3:42]), inputs._block_sums(data[3:42].clone()))
-    assert inputs._block_sums(torch.empty(0, dtype=torch.uint8)).tolist() == [0]
+def test_what_a_reference_does_not_accept_is_replaced_until_a_new_draw_is() -> None:
+    flipped = next(v for v in variants(7) if v.family == "sign_flipped")
+    assert [v.family for v in instead_of(flipped)] == ["scaled", "new_seed"]
+    assert [v.family for v in instead_of(NEW_SEED)] == []
+    assert all(list(instead_of(v))[-1] == NEW_SEED for v in variants(7) if v != NEW_SEED)

@@ -122,7 +122,9 @@ def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.C
         (["right.py", "--reference", "missing.py"], "cannot read missing.py"),
         (["right.py", "--reference", "ref.py", "--n-trials", "1"], "n_trials"),
         (["right.py", "--reference", "ref.py", "--input-shapes", "{"], "--input-shapes is not JSON"),
-        (["--jsonl", "broken.jsonl"], "line 2 has no kernel_code and no problem_code"),
+        (["--jsonl", "missing.jsonl"], "cannot read missing.jsonl"),
+        (["--recheck", "."], "holds no traces"),
+        (["--recheck", ".", "--n-trials", "1"], "n_trials"),
     ],
 )
 def test_unusable_arguments_exit_2_with_one_line(
@@ -133,14 +135,46 @@ def test_unusable_arguments_exit_2_with_one_line(
     said: str,
 ) -> None:
     monkeypatch.chdir(files)
-    (files / "broken.jsonl").write_text('{"kernel_code": "", "problem_code": ""}\n{"id": 7}\n')
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert said in captured.err
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
-@pytest.mark.parametrize("arguments", [[], ["a.py"], ["a.py", "--reference", "b.py", "--jsonl", "c"]])
+def test_rows_that_are_none_are_answered_by_their_lines(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "broken.jsonl").write_text('{"id": 7}\n\n[1]\n{\n{"id": "e", "kernel_code": "(", "problem_code": 5}\n')
+    assert main(["--jsonl", str(files / "broken.jsonl"), *FEW]) == 2
+    answers = {row["id"]: row["error"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert answers.keys() == {7, 3, 4, "e"}
+    assert answers[7] == "line 1 has no kernel_code and no problem_code"
+    assert answers[4].startswith("line 4 is not JSON")
+
+
+def test_many_rows_are_read_as_they_are_answered(files: Path) -> None:
+    """A pipe that is never closed gives its first answers while later rows are not written yet."""
+    command = [sys.executable, "-m", "kb_ray.bench", "--jsonl", "-", *FEW]
+    environment = {"PYTHONPATH": str(Path.cwd())}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        row = json.dumps({"id": 1, "kernel_code": "(", "problem_code": PROBLEM})
+        process.stdin.write("\n".join([row] * 20) + "\n")
+        assert json.loads(process.stdout.readline())["status"] == "syntax_error"
+        process.stdin.write(row + "\n")
+        process.stdin.close()
+        assert len(process.stdout.readlines()) == 20
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["a.py"], ["a.py", "--reference", "b.py", "--jsonl", "c"], ["--recheck", "s", "--jsonl", "c"],
+        ["--recheck", "s", "--output", "t", "--jsonl-out", "c"], ["--jsonl", "c", "--output", "t"],
+    ],
+)  # fmt: skip
 def test_a_wrong_combination_of_arguments_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)

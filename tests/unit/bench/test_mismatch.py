@@ -36,7 +36,7 @@ def every_eighth_off(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x.t().contiguous(), "transposed"),
         (without_tail, "only the tail from flat index 3000"),
         (every_eighth_off, "every 8-th element from flat index 5"),
-        (lambda x: x + 1e-3, "all elements, precision (each error is small)"),
+        (lambda x: x + 1e-3, "precision: each error is small, all elements"),
         (lambda x: drawn(64, 64, seed=3), "all elements"),
     ],
 )

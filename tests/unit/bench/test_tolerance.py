@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kb_ray.bench.child.compare import compare
-from kb_ray.bench.child.tolerance import BASE, CAP, tolerance
+from kb_ray.bench.child.tolerance import BASE, CAP, EXACT, chunks, tolerance, tolerances
 from kb_ray.records import Status
-from tests.unit.bench.comparing import FLOATS, INF, drawn, error_of
+from tests.unit.bench.comparing import FLOATS, INF, compared, drawn, error_of
 
 
 def test_zeros_and_constants_do_not_pass_for_tiny_outputs_A32_B03() -> None:
@@ -42,14 +42,14 @@ def test_a_few_huge_elements_do_not_excuse_the_others_A35() -> None:
 def test_float32_work_done_in_a_narrower_dtype_fails_A48(low: torch.dtype) -> None:
     a, b = drawn(64, 256), drawn(256, 64, seed=2)
     expected, oracle = a @ b, a.double() @ b.double()
-    assert compare(expected, (a.to(low) @ b.to(low)).float(), oracle).status is Status.MISMATCH
+    assert compared(expected, (a.to(low) @ b.to(low)).float(), oracle).status is Status.MISMATCH
     x = drawn(10_000)
-    assert compare(x * 3, (x.to(low) * 3).float(), x.double() * 3).status is Status.MISMATCH
+    assert compared(x * 3, (x.to(low) * 3).float(), x.double() * 3).status is Status.MISMATCH
 
 
 def test_double_work_done_in_float32_fails_A48() -> None:
     x = drawn(10_000, dtype=torch.float64)
-    assert compare(x.exp(), x.float().exp().double(), x.exp()).status is Status.MISMATCH
+    assert compared(x.exp(), x.float().exp().double(), x.exp()).status is Status.MISMATCH
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -60,7 +60,7 @@ def test_another_order_of_summation_passes_B02(dtype: torch.dtype) -> None:
     sequential = torch.zeros(64, dtype=wider)
     for column in x.to(wider).unbind(1):
         sequential = sequential + column
-    assert compare(expected, sequential.to(dtype), oracle, [x]).status is Status.OK
+    assert compared(expected, sequential.to(dtype), oracle, [x]).status is Status.OK
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -71,7 +71,7 @@ def test_a_fused_kernel_more_exact_than_the_reference_passes_B02(dtype: torch.dt
         y = x * 1.7 - x.mean(1, keepdim=True)
         return y * torch.sigmoid(y) + x
 
-    assert compare(program(x), program(x.float()).to(dtype), program(x.double())).status is Status.OK
+    assert compared(program(x), program(x.float()).to(dtype), program(x.double())).status is Status.OK
 
 
 def truncated_to_tf32(x: torch.Tensor) -> torch.Tensor:
@@ -83,10 +83,11 @@ def test_tf32_passes_beside_a_tf32_reference_and_fails_beside_an_exact_one_B01()
     oracle = a.double() @ b.double()
     coarse = truncated_to_tf32(a) @ truncated_to_tf32(b)
     rounded = truncated_to_tf32(a * (1 + 2**-12)) @ truncated_to_tf32(b * (1 + 2**-12))
-    assert compare(coarse, rounded, oracle).status is Status.OK
-    comparison = compare(a @ b, coarse, oracle)
+    assert compared(coarse, rounded, oracle).status is Status.OK
+    comparison = compared(a @ b, coarse, oracle)
     assert comparison.status is Status.MISMATCH
-    assert "precision" in (error_of(comparison).pattern or "")
+    assert (error_of(comparison).pattern or "").startswith("precision: ")
+    assert "PRECISION" in error_of(comparison).message
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -103,17 +104,44 @@ def test_no_oracle_loosens_beyond_the_cap(dtype: torch.dtype) -> None:
 
 def test_an_oracle_of_another_structure_is_left_out() -> None:
     x = drawn(100)
-    assert compare([x, x * 1], [x, x + 1e-3], oracle=x.double()).status is Status.MISMATCH
-    assert compare([x, x * 1], [x, x.clone()], oracle="nothing").status is Status.OK
+    assert compared([x, x * 1], [x, x + 1e-3], oracle=x.double()).status is Status.MISMATCH
+    assert compared([x, x * 1], [x, x.clone()], oracle="nothing").status is Status.OK
 
 
 def test_an_oracle_may_be_given_as_a_list_in_order_of_the_outputs() -> None:
     x = drawn(1000, dtype=torch.bfloat16)
     expected, off = {"b": x, "a": (x * 1,)}, x + 0.03
     coarse = x.double() + 0.02
-    assert compare(expected, {"b": x, "a": (off,)}, [x.double(), x.double()]).status is Status.MISMATCH
-    assert compare(expected, {"b": x, "a": (off,)}, [x.double(), coarse]).status is Status.OK
-    assert compare(expected, {"b": x, "a": (off,)}, [coarse, x.double()]).status is Status.MISMATCH
+    assert compared(expected, {"b": x, "a": (off,)}, [x.double(), x.double()]).status is Status.MISMATCH
+    assert compared(expected, {"b": x, "a": (off,)}, [x.double(), coarse]).status is Status.OK
+    assert compared(expected, {"b": x, "a": (off,)}, [coarse, x.double()]).status is Status.MISMATCH
+
+
+def test_tolerances_are_those_of_each_output_and_are_computed_once() -> None:
+    x, count = drawn(100), torch.arange(5)
+    oracle = [x.double() + 1e-3, count.double()]
+    allowed = tolerances([x, count], oracle, [drawn(7, 4096)])
+    assert allowed == [tolerance(x, oracle[0], 4096), EXACT]
+    assert compare((x, count), (x + 1.2 * allowed[0].atol, count), allowed).status is Status.MISMATCH
+    assert compare((x, count), (x + 0.8 * allowed[0].atol, count), allowed).status is Status.OK
+    assert tolerances([x, count], oracle[:1]) == tolerances([x, count])
+    with pytest.raises(ValueError, match="1 tolerances for 2 tensors"):
+        compare((x, count), (x, count), allowed[:1])
+
+
+@pytest.mark.parametrize("low", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bit_intermediates_are_told_as_precision_and_other_mistakes_are_not_B01_B02(low: torch.dtype) -> None:
+    a, b = drawn(64, 512), drawn(512, 64, seed=2)
+    comparison = compared(a @ b, (a.to(low) @ b.to(low)).float(), a.double() @ b.double(), [a, b])
+    assert comparison.status is Status.MISMATCH
+    assert (error_of(comparison).pattern or "").startswith("precision: ")
+    for wrong in (a[:, :-16] @ b[:-16], a @ b + 1, (a @ b).t().contiguous(), a @ b * 1.1):
+        assert "precision" not in (error_of(compare(a @ b, wrong)).pattern or "")
+
+
+def test_no_piece_of_a_large_tensor_is_larger_than_a_chunk() -> None:
+    large = torch.zeros(1).expand(3, 1 << 20).contiguous()
+    assert [len(part) for part, _ in chunks(large, large)] == [1 << 20] * 3
 
 
 NUMBERS = st.floats(width=16)

@@ -24,11 +24,20 @@ from kb_ray.bench.child.wire import (
 )
 
 TEXT = st.text(st.characters(codec=None), max_size=12)
+AXES = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5)
+
+
+def tensor_ref(index: int, dtype: str, axes: list[tuple[int, int]], grad: bool, strided: bool) -> TensorRef:
+    shape, strides = tuple(size for size, _ in axes), tuple(stride for _, stride in axes)
+    return TensorRef(index, dtype, shape, grad, strides if strided else None)
+
+
 TENSORS = st.builds(
-    TensorRef,
+    tensor_ref,
     st.integers(0, 2**40),
     st.sampled_from(["float32", "bfloat16", "int64"]),
-    st.lists(st.integers(0, 2**62), max_size=5).map(tuple),
+    AXES,
+    st.booleans(),
     st.booleans(),
 )
 LEAVES = st.one_of(

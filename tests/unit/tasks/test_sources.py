@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from asking import FUNCTION, MODULE, pairs, refusal
 
-from kb_ray.tasks import Sources, plan
+from kb_ray.errors import ConfigError, TaskError
+from kb_ray.tasks import Sources, entries, plan
+from kb_ray.tasks.rows import read_columns
 
 
 @pytest.fixture
@@ -35,9 +38,9 @@ def jsonl(path: Path, *rows: object) -> str:
 def test_a_folder_gives_one_task_per_file_named_by_its_path(folder: Path) -> None:
     tasks = [task for task, _ in plan(Sources(specs=(f"folder:{folder}",)), lambda line: pytest.fail(line))]
     assert [(t.task_id, t.style, t.level, t.problem_id) for t in tasks] == [
-        ("folder/19_ReLU", "module", None, 19),
+        ("folder/19_ReLU", "module", 1, 19),
         ("folder/level2/7_Sum", "module", 2, 7),
-        ("folder/scale", "function", None, None),
+        ("folder/scale", "function", 1, None),
     ]
     assert tasks[0].reference_code == (folder / "19_ReLU.py").read_text()
 
@@ -134,6 +137,48 @@ def test_a_file_that_cannot_be_used_is_a_configuration_error(tmp_path: Path) -> 
     assert ".parquet or .jsonl" in refusal(f"file:{tmp_path / 'rows.csv'}")
     assert "its columns are: answer, prompt" in refusal(f"file:{tmp_path / 'other.parquet'}")
     assert "its columns are: text" in refusal(jsonl(tmp_path / "keys.jsonl", {"text": "x"}))
+
+
+def test_columns_with_names_of_their_own_are_read_where_told(tmp_path: Path) -> None:
+    rows = [{"torch_source": FUNCTION % 2, "title": "double", "grade": 3, "code": "not this"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    columns = read_columns(["code=torch_source", "name=title", "level=grade"])
+    for spec in (jsonl(tmp_path / "rows.jsonl", *rows), f"file:{tmp_path / 'rows.parquet'}"):
+        found = plan(Sources(specs=(spec,), columns=columns), lambda line: pytest.fail(line))
+        assert [(task.task_id, task.level, task.reference_code) for task, _ in found] == [
+            ("file/double", 3, FUNCTION % 2)
+        ]
+
+
+def test_a_mapping_to_a_column_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    spec = jsonl(tmp_path / "rows.jsonl", {"torch_source": FUNCTION % 2})
+    line = refusal(spec, columns={"code": "source"})
+    assert "no column source, given for code; its columns are: torch_source" in line
+
+
+@pytest.mark.parametrize("pair", ["code", "code=", "=x", "program=x"])
+def test_a_mapping_that_is_no_pair_of_field_and_column_is_refused_with_the_fields(pair: str) -> None:
+    with pytest.raises(ConfigError, match=r"give FIELD=COLUMN, with one of the fields code, name"):
+        read_columns([pair])
+
+
+def test_lines_are_read_when_wanted_and_not_kept(tmp_path: Path) -> None:
+    spec = jsonl(tmp_path / "rows.jsonl", *({"code": FUNCTION % n, "note": "x" * 100_000} for n in range(100)))
+    tracemalloc.start()
+    try:
+        found = entries(spec)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert found[42].make().reference_code == FUNCTION % 42
+
+
+def test_a_file_that_went_away_is_told_for_the_row(tmp_path: Path) -> None:
+    spec = jsonl(tmp_path / "rows.jsonl", {"code": FUNCTION % 1})
+    found = entries(spec)
+    (tmp_path / "rows.jsonl").unlink()
+    with pytest.raises(TaskError, match="cannot be read: No such file"):
+        found[0].make()
 
 
 # Samples, several sources, repeated ids

@@ -1,0 +1,60 @@
+"""What the evaluations of one device share: the card's time, its memory, and the right to start on it.
+
+Owns the rules of sharing; does not know what is evaluated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kb_ray.bench.child.exclusive import Slot
+from kb_ray.bench.child.machine import Machine
+
+PROCESS_BYTES = 1 << 30
+"""GPU memory of a candidate before it has any data: its context, and what is written to flush the L2 cache."""
+CASES_HELD = 6
+"""Copies of one case's inputs and outputs that are about at the fullest moment of an evaluation."""
+STARTING = 3
+"""Processes that create their CUDA context at once: the driver does one after the other, and more only wait."""
+
+
+class Budget:
+    """Bytes of the card that evaluations have reserved. None: nothing is counted."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self._used = 0
+        self._condition = threading.Condition()
+
+    @contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Wait until `size` bytes are free. Whoever needs more than there is gets all, by itself."""
+        if self.total is None:
+            yield
+            return
+        size = min(size, self.total)
+        with self._condition:
+            self._condition.wait_for(lambda: self._used + size <= (self.total or 0))
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._used -= size
+                self._condition.notify_all()
+
+
+class Card:
+    """One device under evaluation. `memory`: bytes of it that may be used; None on a CPU."""
+
+    def __init__(self, machine: Machine, cuda: bool, memory: int | None = None) -> None:
+        self.machine, self.cuda = machine, cuda
+        self.slot = Slot()
+        self.budget = Budget(memory)
+        self.starting = threading.BoundedSemaphore(STARTING)
+
+    def room(self, case_bytes: int | None) -> int:
+        """Bytes that an evaluation with cases of this size takes."""
+        return PROCESS_BYTES + CASES_HELD * (case_bytes or 0)

@@ -1,0 +1,51 @@
+"""The judge's own clock against the times that a candidate's process reports.
+
+A wall clock sees Python and the launch queue too, which event times do not; over two runs of repeated calls
+the fixed part cancels, and what is left per call can only be longer than the GPU takes. The candidate cannot
+make it shorter than its work is. Pure arithmetic; how calls are repeated is the caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SPAN_MS = 5.0
+"""What the longer run of calls shall last at least, so that the clock of a process exchange does not matter."""
+FEWEST, MOST = 4, 100
+HOST_MS = 0.15
+"""What launching from Python may cost per call beyond the GPU's time: a process that reports less than the
+wall clock shows by more than this, and a quarter, is looked at."""
+KEPT = 0.67
+"""Share of a reported speedup that must hold by the wall clock too, where the two clocks are apart."""
+
+
+def per_call_ms(repeat: Callable[[int], None], about_ms: float) -> float:
+    """Milliseconds that one more call takes: `repeat(n)` makes n calls and waits for the last.
+
+    `about_ms`: what a call is said to take, to choose n by.
+    """
+    calls = round(SPAN_MS / about_ms) if about_ms > SPAN_MS / MOST else MOST
+    many = max(FEWEST, min(MOST, calls))
+    few = many // 4
+    return max(0.0, (_wall_ms(repeat, many) - _wall_ms(repeat, few)) / (many - few))
+
+
+def agrees(reported_ms: float, slope_ms: float) -> bool:
+    """Whether the wall clock shows no more per call than was reported and than launching from Python may cost."""
+    return slope_ms <= 1.25 * reported_ms + HOST_MS
+
+
+def claim_holds(kernel_ms: float, reference_ms: float, kernel_slope_ms: float, reference_slope_ms: float) -> bool:
+    """Whether the reported speedup holds by the wall clock too.
+
+    Code that is slow in Python is no lie by itself; it is one where the speedup that it claims is gone when
+    both sides are run as they are used.
+    """
+    return reference_slope_ms / kernel_slope_ms >= KEPT * reference_ms / kernel_ms
+
+
+def _wall_ms(repeat: Callable[[int], None], calls: int) -> float:
+    started = time.perf_counter()
+    repeat(calls)
+    return (time.perf_counter() - started) * 1e3

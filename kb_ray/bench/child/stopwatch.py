@@ -1,0 +1,76 @@
+"""Prepares a measurement, waits for the GPU to be free and quiet, and holds it meanwhile.
+
+Whatever can be done while others may still use the card is done before; what is measured is `measure`'s.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kb_ray.bench.child.card import Card
+from kb_ray.bench.child.cases import Case, Loaded
+from kb_ray.bench.child.children import Child
+from kb_ray.bench.child.findings import Findings
+from kb_ray.bench.child.measure import Measured, Measurement
+from kb_ray.bench.child.quiet import is_quiet
+from kb_ray.bench.child.reference_process import ReferenceFailed
+from kb_ray.bench.child.references import References, timed_slots
+from kb_ray.bench.protocol import BenchSettings
+
+STRANGER_S = 1.0
+"""How long a GPU is waited for that is busy although no candidate of ours can be the reason."""
+RETRY_S = 0.05
+COMPILE_TIMEOUT_S = 300.0
+
+
+def take_times(
+    child: Child, program: str, references: References, loaded: Loaded, settings: BenchSettings, card: Card,
+    found: Findings,
+) -> Measured:  # fmt: skip
+    """Both sides measured alone on the card, on inputs that nobody has seen. The child's exceptions pass through."""
+    with found.phase("timing_inputs"), card.slot.shared():
+        cases = [references.fresh(loaded, settings)]
+        if not loaded.large:
+            cases.append(references.fresh(loaded, settings, near=cases[0]))
+        references.lend_for_timing(loaded, cases, settings)
+        lent = references.process.serial
+        if settings.baseline == "compile":
+            settings = _compiled(references, loaded, cases, settings, found)
+    for slot, case in zip(timed_slots(cases), cases, strict=True):
+        child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
+    measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
+    began = time.monotonic()
+    while True:
+        asked = time.monotonic()
+        with card.slot.alone(child):
+            found.seconds["queue_timing"] += time.monotonic() - asked  # type: ignore[assignment]
+            busy = not is_quiet()
+            patience = settings.timeout_s if card.slot.crowd > 1 else STRANGER_S
+            if not busy or time.monotonic() - began > patience:
+                if references.process.serial != lent:
+                    # Another task's reference has failed meanwhile and taken the process with it.
+                    references.lend_for_timing(loaded, cases, settings)
+                with found.phase("timing"):
+                    measured = measurement.run()
+                break
+        time.sleep(RETRY_S)
+    if busy:
+        measured.flags.add("gpu_busy")
+    measurement.check(measured)
+    with card.slot.shared():
+        references.end_timing(cases, settings)
+    return measured
+
+
+def _compiled(
+    references: References, loaded: Loaded, cases: list[Case], settings: BenchSettings, found: Findings
+) -> BenchSettings:
+    """Compile the reference ahead of the exclusive part; settings without it where that fails."""
+    try:
+        patient = settings.model_copy(update={"timeout_s": max(settings.timeout_s, COMPILE_TIMEOUT_S)})
+        references.repeat(loaded, cases, 2, patient, compiled=True)
+        return settings
+    except ReferenceFailed:
+        found.flags.add("compile_failed")
+        references.lend_for_timing(loaded, cases, settings)
+        return settings.model_copy(update={"baseline": "eager"})

@@ -1,0 +1,186 @@
+"""How hard a task is, guessed from its program: 1 a single operation, 2 a fusion of several, 3 an architecture.
+
+For tasks whose source gives no level. Looks at syntax only, so it is a guess; whether the program works is
+not its business.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kb_ray.errors import TaskError
+from kb_ray.tasks.program import parse
+from kb_ray.tasks.signature import FunctionNode
+
+MANY_TOKENS = 50
+"""Names, constants and operators of the code that computes, beyond which it counts as a fusion."""
+MANY_LAYERS = 6
+"""Layers made in constructors, from which on a module counts as an architecture."""
+_FUSED = re.compile(r"\b(fused?|fusion|fuses|combined?|combines|combination)\b", re.IGNORECASE)
+_WHOLE = re.compile(r"attention|transformer|^(lstm|gru|rnn)(cell)?$", re.IGNORECASE)
+_GLUE = frozenset({
+    "append", "bool", "clone", "contiguous", "cpu", "cuda", "detach", "device", "dim", "double", "enumerate",
+    "expand", "expand_as", "extend", "flatten", "float", "format", "getattr", "half", "hasattr", "int",
+    "is_contiguous", "isinstance", "item", "len", "list", "long", "numel", "permute", "print", "range",
+    "repeat", "reshape", "shape", "size", "split", "squeeze", "str", "super", "to", "transpose", "tuple",
+    "type", "type_as", "unsqueeze", "view", "zip",
+})  # fmt: skip
+"""Calls that move or describe data, and compute nothing."""
+_CONTAINERS = frozenset({"Parameter", "Sequential", "ModuleList", "ModuleDict", "Tensor"})
+_INPUTS = frozenset({"get_inputs", "get_init_inputs"})
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a program decides its level. Counts are over the entry point and what of its file it uses."""
+
+    operators: int
+    """`+`, `*`, `@` and the like in code that runs at each call."""
+    calls: int
+    """Calls there that compute: torch functions, tensor methods, layers."""
+    tokens: int
+    """Names, constants and operators there."""
+    layers: int
+    """Layers made in constructors, those of loops and comprehensions counted once."""
+    blocks: int
+    """Classes of the file that others are built of."""
+    whole: bool
+    """A layer or function that is an architecture by itself, such as attention or an LSTM."""
+    custom: bool
+    """An algorithm of its own: a loop around computing code, or a gradient written by hand."""
+    says_fused: bool
+    """A name or docstring speaks of something fused or combined."""
+
+    @property
+    def level(self) -> int:
+        """1, 2 or 3."""
+        if self.whole or self.custom or self.blocks or self.layers >= MANY_LAYERS:
+            return 3
+        several = self.calls >= 2 or self.calls + self.operators >= 3
+        return 2 if several or self.says_fused or self.tokens > MANY_TOKENS else 1
+
+
+def level_of(code: str, entry_point: str | None = None) -> int:
+    """Level of a reference program; 1 where it cannot be parsed.
+
+    `entry_point`: the class or function the task is about; without it everything in the file counts.
+    """
+    try:
+        return shape_of(parse(code), entry_point).level
+    except (TaskError, RecursionError):
+        return 1
+
+
+def shape_of(tree: ast.Module, entry_point: str | None = None) -> Shape:
+    """The counts of a parsed program."""
+    used = _used(tree, entry_point)
+    bodies = [body for bodies in used.values() for body in bodies]
+    nodes = [node for body in bodies if not body.constructs for node in body.nodes]
+    called = [name for node in nodes if isinstance(node, ast.Call) and (name := _called(node))]
+    made = [name for body in bodies if body.constructs for name in _made(body)]
+    return Shape(
+        operators=sum(isinstance(node, ast.BinOp | ast.AugAssign) for node in nodes),
+        calls=sum(name not in _GLUE and name not in used for name in called),
+        tokens=sum(isinstance(node, ast.Name | ast.Constant | ast.operator) for node in nodes),
+        layers=len(made),
+        blocks=len({name for name in made if name in used}),
+        whole=any(map(_WHOLE.search, [*called, *made])),
+        custom=any(map(_is_custom, bodies)),
+        says_fused=any(_FUSED.search(body.words) for body in bodies),
+    )
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A function, or a method with its class, and all that stands in it."""
+
+    name: str
+    nodes: tuple[ast.AST, ...]
+    words: str
+    """Names and docstrings in which the author says what the code is."""
+    constructs: bool
+    """Runs when the object is made, not at each call."""
+
+
+def _used(tree: ast.Module, entry_point: str | None) -> dict[str, list[_Body]]:
+    """The entry point with what of its file it names, and what that names; without one, all but the inputs."""
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | FunctionNode)}
+    queue = [entry_point] if entry_point in defined else [name for name in defined if name not in _INPUTS]
+    used: dict[str, list[_Body]] = {}
+    while queue:
+        name = str(queue.pop())
+        if name in used or name not in defined:
+            continue
+        used[name] = _bodies(defined[name])
+        queue += [node.id for body in used[name] for node in body.nodes if isinstance(node, ast.Name)]
+        queue += [base.id for base in getattr(defined[name], "bases", ()) if isinstance(base, ast.Name)]
+    return used
+
+
+def _bodies(node: ast.ClassDef | FunctionNode) -> list[_Body]:
+    if isinstance(node, FunctionNode):
+        return [_body(node, "")]
+    words = f"{_spaced(node.name)} {ast.get_docstring(node, clean=False) or ''}"
+    return [_body(item, words) for item in node.body if isinstance(item, FunctionNode)]
+
+
+def _body(function: FunctionNode, words: str) -> _Body:
+    said = f"{words} {_spaced(function.name)} {ast.get_docstring(function, clean=False) or ''}"
+    constructs = function.name.startswith("_") and function.name != "__call__"
+    return _Body(function.name, tuple(_inside(function)), said, constructs)
+
+
+def _inside(function: FunctionNode) -> Iterator[ast.AST]:
+    """Every node of a function's body but docstrings and the indices of subscripts."""
+    # Written out: data sets have tens of thousands of programs, and ast.walk takes twice the time.
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        kind = type(node)
+        if kind in _CONTEXTS or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            continue
+        yield node
+        if isinstance(node, ast.Subscript):
+            stack.append(node.value)
+        elif kind not in _LEAVES:
+            for value in node.__dict__.values():
+                if isinstance(value, ast.AST):
+                    stack.append(value)
+                elif isinstance(value, list):
+                    stack += [item for item in value if isinstance(item, ast.AST)]
+
+
+_CONTEXTS = frozenset({ast.Load, ast.Store, ast.Del})
+_LEAVES = frozenset({ast.Name, ast.Constant})
+
+
+def _called(node: ast.Call) -> str | None:
+    """`conv2d` of `F.conv2d(...)`, `self.conv2d(...)` and `conv2d(...)`."""
+    match node.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return None
+
+
+def _made(body: _Body) -> Iterator[str]:
+    """Names of the classes, capitalised by custom, that are called."""
+    for node in body.nodes:
+        name = _called(node) if isinstance(node, ast.Call) else None
+        if name and name[0].isupper() and name not in _CONTAINERS:
+            yield name
+
+
+def _is_custom(body: _Body) -> bool:
+    if body.name == "backward":
+        return True
+    loops = [] if body.constructs else [node for node in body.nodes if isinstance(node, ast.For | ast.While)]
+    return any(
+        isinstance(node, ast.Call | ast.BinOp) for loop in loops for part in loop.body for node in ast.walk(part)
+    )
+
+
+def _spaced(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name)

@@ -1,0 +1,92 @@
+"""The state of a real GPU: what is read of it, what a canary costs, and that memory comes back after a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kb_ray.bench.host import Evaluator, Quarantined
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.records import Status, TensorSpec
+from tests.fixtures_bench import ADD_RELU, KERNEL, Verify, changed, first
+
+LARGE = ADD_RELU.model_copy(update={"input_shapes": {name: TensorSpec(shape=(4096, 1024)) for name in ("x", "y")}})
+OUTSIDE = changed("out_ptr + offsets, tl.maximum(x + y, 0.0), mask=mask", "out_ptr + offsets + 2**33, x + y")
+HOARD = first("hoard = torch.empty(8 << 30, dtype=torch.uint8, device=x.device).fill_(1)")
+
+
+@pytest.fixture
+def used() -> Callable[[], int]:
+    """Bytes of the first GPU in use, as the driver tells them, without a context of ours."""
+    import ctypes
+
+    lib = ctypes.CDLL("libnvidia-ml.so.1")
+    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+    assert lib.nvmlInit_v2() == 0
+    assert lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+
+    def read() -> int:
+        assert lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+        return int(memory[2])
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (HOARD, Status.OK),
+        (HOARD.replace("fill_(1)", "fill_(1); import os; os.abort()"), Status.CRASH),
+        (HOARD.replace("fill_(1)", "fill_(1); import time; time.sleep(60)"), Status.TIMEOUT),
+    ],
+)
+def test_memory_is_back_within_two_seconds_of_the_verdict(
+    verify_on_gpu: Verify, used: Callable[[], int], code: str, status: Status
+) -> None:
+    verify_on_gpu(KERNEL, LARGE)
+    before = used()
+    assert verify_on_gpu(code, LARGE, timeout_s=5.0).status is status
+    end = time.monotonic() + 2
+    while used() > before + (512 << 20) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert used() <= before + (512 << 20)
+
+
+def test_after_an_illegal_access_the_next_verdict_is_right_and_the_canary_costs_little(
+    verify_on_gpu: Verify, gpu_evaluator: Evaluator
+) -> None:
+    verify_on_gpu(KERNEL, LARGE)
+    before = gpu_evaluator.pids()
+    started = time.monotonic()
+    assert verify_on_gpu(KERNEL, LARGE).status is Status.OK
+    usual = time.monotonic() - started
+    assert verify_on_gpu(OUTSIDE, LARGE).status is Status.ILLEGAL_ACCESS
+    started = time.monotonic()
+    assert verify_on_gpu(KERNEL, LARGE).status is Status.OK
+    assert time.monotonic() - started < usual + 2
+    assert gpu_evaluator.pids() == before
+
+
+@pytest.fixture
+def sick() -> Iterator[Evaluator]:
+    evaluator = Evaluator(device="cuda", gpu="0", concurrency=2, name="sick", fault="once")
+    yield evaluator
+    evaluator.stop()
+
+
+def test_a_gpu_that_fails_its_check_gives_no_verdict_until_it_is_started_anew(sick: Evaluator) -> None:
+    def ask(number: int, code: str) -> Status:
+        settings = BenchSettings(device="cuda", timeout_s=60)
+        return sick.evaluate(
+            BenchRequest(request_id=f"s{number}", task=LARGE, kernel_code=code, settings=settings)
+        ).status
+
+    assert ask(0, KERNEL) is Status.OK
+    assert ask(1, OUTSIDE) is Status.ILLEGAL_ACCESS
+    with pytest.raises(Quarantined, match="made for a test"):
+        ask(2, KERNEL)
+    sick.stop()
+    sick.start()
+    assert ask(3, KERNEL) is Status.OK

@@ -1,0 +1,133 @@
+"""Who is on the card: shared work together, timing alone with all other processes stopped, memory by reservation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kb_ray.bench.child.card import Budget
+from kb_ray.bench.child.exclusive import Slot
+
+
+class Process:
+    """A real process that can be stopped."""
+
+    def __init__(self) -> None:
+        self.popen = subprocess.Popen(["sleep", "60"])
+
+    def pause(self) -> None:
+        os.kill(self.popen.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.popen.pid, signal.SIGCONT)
+
+    @property
+    def stopped(self) -> bool:
+        deadline = time.monotonic() + 2
+        while (state := self._state()) not in "TS" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return state == "T"
+
+    def _state(self) -> str:
+        return Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def processes() -> list[Process]:
+    made = [Process(), Process()]
+    yield made  # type: ignore[misc]
+    for process in made:
+        process.popen.kill()
+        process.popen.wait()
+
+
+def test_all_but_the_timed_process_stand_still_and_go_on_afterwards(processes: list[Process]) -> None:
+    slot, (timed, other) = Slot(), processes
+    slot.join(timed)
+    slot.join(other)
+    with slot.alone(timed):
+        assert other.stopped
+        assert not timed.stopped
+        before = slot.clock(other), slot.clock(timed)
+        time.sleep(0.05)
+        assert slot.clock(other) == pytest.approx(before[0], abs=0.01)
+        assert slot.clock(timed) >= before[1] + 0.05
+    assert not other.stopped
+    slot.leave(other)
+    with slot.alone(timed):
+        assert not other.stopped
+
+
+def test_a_process_that_begins_while_one_is_alone_is_that_one(processes: list[Process]) -> None:
+    slot = Slot()
+    with slot.alone():
+        slot.join(processes[0])
+        began = slot.clock(processes[0])
+        time.sleep(0.02)
+        assert slot.clock(processes[0]) >= began + 0.02
+
+
+def test_alone_waits_for_shared_and_new_shared_waits_for_it() -> None:
+    slot, order, entered = Slot(), list[str](), threading.Event()
+
+    def timing() -> None:
+        with slot.alone():
+            order.append("alone")
+            time.sleep(0.05)
+
+    def late() -> None:
+        with slot.shared():
+            order.append("late")
+
+    with slot.shared(), slot.shared():
+        threads = [threading.Thread(target=timing), threading.Thread(target=late)]
+        threads[0].start()
+        time.sleep(0.05)
+        threads[1].start()
+        time.sleep(0.05)
+        order.append("first")
+        entered.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["first", "alone", "late"]
+
+
+def test_shared_within_alone_goes_through() -> None:
+    slot = Slot()
+    with slot.alone(), slot.shared(), slot.alone():
+        pass
+    with slot.shared():
+        pass
+
+
+def test_no_more_memory_is_reserved_than_there_is_and_a_giant_gets_all() -> None:
+    budget, log, lock = Budget(10), list[int](), threading.Lock()
+    in_use = [0]
+
+    def use(size: int) -> None:
+        with budget.reserve(size):
+            with lock:
+                in_use[0] += min(size, 10)
+                log.append(in_use[0])
+            time.sleep(0.01)
+            with lock:
+                in_use[0] -= min(size, 10)
+
+    threads = [threading.Thread(target=use, args=(size,)) for size in (4, 4, 4, 99, 6, 3, 99, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(log) == 8
+    assert max(log) <= 10
+
+
+def test_nothing_is_counted_where_there_is_no_limit() -> None:
+    with Budget(None).reserve(1 << 60):
+        pass
