@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kb_ray.records import Task, TensorSpec
 
-SMALL, GIANT, MEDIUM = (4096, 1024), (4096, 393216), (8192, 8192)
+TINY, SMALL, GIANT, MEDIUM = (16, 16), (4096, 1024), (4096, 393216), (8192, 8192)
 
 _KERNEL = """
 import torch

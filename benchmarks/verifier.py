@@ -2,9 +2,9 @@
 
     python -m benchmarks.verifier --output bench.json [--only small,giant] [--kernelbench CHECKOUT]
 
-On a GPU. Each section is independent; `--only` picks some. With a checkout of KernelBench its own
-`eval_kernel_against_ref` is timed beside, on the same kernels with as many trials, each in a fresh process, as
-its batch script does.
+On a GPU; `--device cpu --only static,memory` works on any machine. Each section is independent; `--only` picks some.
+With a checkout of KernelBench its own `eval_kernel_against_ref` is timed beside, on the same kernels with as many
+trials, each in a fresh process, as its batch script does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import candidates, kernelbench, watching
+from benchmarks import candidates, document, kernelbench, watching
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.records import Task, Verdict
@@ -31,15 +31,21 @@ Section = Callable[["Bench"], dict[str, Any]]
 class Bench:
     """One evaluator under measurement."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, gpu: str = "0") -> None:
         self.options = options
-        self.evaluator = Evaluator(device="cuda", gpu="0", concurrency=options.concurrency, name="benchmark")
+        name = f"benchmark-{gpu}"
+        self.evaluator = Evaluator(
+            device=options.device,
+            gpu=gpu if options.device == "cuda" else None,
+            concurrency=options.concurrency,
+            name=name,
+        )
         self.evaluator.start()
         self._count = 0
 
     def verdict(self, task: Task, code: str, **settings: Any) -> Verdict:
         self._count += 1
-        wanted = BenchSettings(**({"device": "cuda", "timeout_s": 60.0} | settings))
+        wanted = BenchSettings(**({"device": self.options.device, "timeout_s": 60.0} | settings))
         request = BenchRequest(request_id=f"b{self._count}-{id(code)}", task=task, kernel_code=code, settings=wanted)
         return self.evaluator.evaluate(request)
 
@@ -166,7 +172,8 @@ def steadiness(bench: Bench) -> dict[str, Any]:
 
 def memory(bench: Bench) -> dict[str, Any]:
     """Resident memory of judge and zygotes, and of this process, after more and more verdicts."""
-    task, n, at_once = candidates.add_relu(candidates.SMALL), bench.options.memory_verdicts, bench.options.concurrency
+    shape = candidates.SMALL if bench.options.device == "cuda" else candidates.TINY
+    task, n, at_once = candidates.add_relu(shape), bench.options.memory_verdicts, bench.options.concurrency
     points = []
     for part in range(5):
         if part:
@@ -175,8 +182,30 @@ def memory(bench: Bench) -> dict[str, Any]:
     return {"points": points}
 
 
+def gpus(bench: Bench) -> dict[str, Any]:
+    """The kernels of `small` on one GPU and on two, one evaluator each, in one run; needs two."""
+    task, n, at_once = candidates.add_relu(candidates.SMALL), bench.options.verdicts, bench.options.concurrency
+    _, alone = bench.many(task, map(candidates.right, range(50_000, 50_000 + n)), at_once)
+    second = Bench(bench.options, gpu="1")
+    try:
+        second.verdict(task, candidates.right(1))
+        with ThreadPoolExecutor(2) as both:
+            started = time.perf_counter()
+            halves = [
+                both.submit(b.many, task, map(candidates.right, range(start, start + n)), at_once)
+                for b, start in ((bench, 60_000), (second, 70_000))
+            ]
+            ok = sum(v.correct for half in halves for v in half.result()[0])
+            together = time.perf_counter() - started
+    finally:
+        second.evaluator.stop()
+    one, two = 60 * n / alone, 60 * 2 * n / together
+    return {"one_per_minute": one, "two_per_minute": two, "ratio": two / one, "ok": ok, "of": 2 * n}
+
+
 SECTIONS: dict[str, Section] = {
     "small": small, "giant": giant, "static": static, "failures": failures, "steadiness": steadiness, "memory": memory,
+    "gpus": gpus,
 }  # fmt: skip
 
 
@@ -187,10 +216,13 @@ def spread(values: list[float]) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verifier", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("bench.json"), help="where the figures go (%(default)s)")
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas (%(default)s)")
+    most = ",".join(name for name in SECTIONS if name != "gpus")
+    parser.add_argument("--only", default=most, help="sections, separated by commas (%(default)s)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: sections static and memory")
     parser.add_argument("--concurrency", type=int, default=16, help="candidates at once (%(default)s)")
     parser.add_argument("--verdicts", type=int, default=128, help="of the section `small` (%(default)s)")
     parser.add_argument("--memory-verdicts", type=int, default=2000, help="of the section `memory` (%(default)s)")
+    parser.add_argument("--document", type=Path, help="a Markdown file to write the figures into, between its marks")
     parser.add_argument("--kernelbench", type=Path, help="a checkout of KernelBench to measure beside")
     options = parser.parse_args(arguments)
     unknown = set(options.only.split(",")) - set(SECTIONS)
@@ -212,6 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
         report["kernelbench"] = kernelbench.measure(options.kernelbench)
         print("kernelbench", json.dumps(report["kernelbench"], indent=1), flush=True)
         options.output.write_text(json.dumps(report, indent=1, default=str))
+    if options.document:
+        document.write(options.document, report)
     return 0
 
 

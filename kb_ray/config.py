@@ -75,12 +75,16 @@ class RunConfig(BaseModel):
     """Nucleus sampling: the smallest set of tokens with this probability."""
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000), Shown("tokens")] = 8192
     """Length of one answer at most, reasoning included."""
+    context: Annotated[
+        int | None, Field(ge=2, le=100_000_000), Shown("tokens", "what the server says, else no limit")
+    ] = None
+    """Window of the model, prompt and answer together. Older turns are shortened to fit it."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1), Shown("number")] = 0
     """Decides which samples are drawn and the seed of every request."""
     batch_size: Annotated[int, Field(ge=1, le=10_000), Shown("requests")] = 10
     """Generations in flight at once."""
-    prompt: Annotated[str, Shown("name", None, "a template of kb_ray/prompts/templates")] = "default"
-    """Template of the opening prompt."""
+    prompt: Annotated[str, Shown("name or path", None, "NAME or PATH")] = "default"
+    """Template of the opening prompt: one of kb_ray/prompts/templates, or a Markdown file of your own."""
 
     multi_turn: Annotated[bool, Shown("switch")] = False
     """Send failed or slow kernels back to the model with feedback."""
@@ -101,7 +105,7 @@ class RunConfig(BaseModel):
     where the cluster has some."""
     bench_workers: Annotated[int | None, Field(ge=1, le=1024), Shown("workers", "one per GPU, on CPUs one")] = None
     """Workers that verify kernels, each a process group of its own in a Ray actor."""
-    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "4 on a GPU, 2 on a CPU")] = None
+    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "12 on a GPU, 2 on a CPU")] = None
     """Candidates that one worker loads, compiles and checks at once; timing is always alone."""
     n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
     """Input sets a kernel must pass."""
@@ -207,6 +211,7 @@ def identity(
         "temperature": config.temperature,
         "top-p": config.top_p,
         "max-tokens": config.max_tokens,
+        "context": config.context,
         "seed": config.seed,
         "prompt": prompt_sha,
         "turns": config.turns,

@@ -7,18 +7,20 @@ refused here has not begun. Does not run episodes.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import platform
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import kb_ray
 from kb_ray import cluster as ray_cluster
+from kb_ray.bench.placement import Placement, place
 from kb_ray.bench.protocol import BenchSettings
+from kb_ray.bench.site import Site, site
+from kb_ray.bench.site import installed_version as installed_version
 from kb_ray.config import RunConfig, identity
 from kb_ray.drive import Work
 from kb_ray.errors import ConfigError, StoreError
@@ -32,6 +34,8 @@ from kb_ray.traces.run import RunInfo, fingerprint, open_run, read_run
 from kb_ray.traces.store import Store, open_store
 
 Planned = list[tuple[Task, int]]
+_SITE_S = 60.0
+"""How long a bench node may take to say what it is; its first worker process has to start for it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Ready:
     @property
     def bench_concurrency(self) -> int:
         """Candidates that each worker takes at once."""
-        return self.config.bench_concurrency or (4 if self.bench.device == "cuda" else 2)
+        return self.config.bench_concurrency or (12 if self.bench.device == "cuda" else 2)
 
 
 async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
@@ -87,11 +91,12 @@ async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
         run = _run_info(config, run_id, model.model, prompt_sha, device)
         if stored is not None:
             open_run(store, run)
+        where = site()
         work, again = remaining(planned, _finished(store) if stored else {}, config.retry_failed)
         if (work or again) and not config.dry_run:
             cluster = cluster or ray_cluster.connect(run_id, config.ray_address)
-            _check_bench(config, device)
-        prompt = _prompt_setting(config, device, cluster)
+            where = _bench_site(device, cluster, _check_bench(config, device))
+        prompt = _prompt_setting(config, device, cluster, where)
         opening_messages(planned[0][0], prompt)
     except BaseException:
         await completer.aclose()
@@ -155,14 +160,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def installed_version(package: str) -> str | None:
-    """The installed version of a distribution; None where it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _sources(config: RunConfig) -> Sources:
     kernelbook, kernelbench = config.sample_counts()
     return Sources(
@@ -198,7 +195,10 @@ def _finished(store: Store) -> dict[tuple[str, int], FinishedEpisode]:
 
 
 def _check_window(config: RunConfig, model: ModelInfo) -> None:
-    window = model.max_model_len
+    window, served = config.context, model.max_model_len
+    if window is not None and served is not None and window > served:
+        raise ConfigError(f"--context: {window} is more than the {served} tokens that {model.model} is served with")
+    window = served if window is None else window
     if window is not None and config.max_tokens >= window:
         raise ConfigError(
             f"--max-tokens: {config.max_tokens} does not fit {model.model}, whose window is {window} tokens "
@@ -224,13 +224,34 @@ def _device(
     return ("cuda" if cluster.gpus else "cpu"), cluster
 
 
-def _check_bench(config: RunConfig, device: Literal["cuda", "cpu"]) -> None:
-    """ConfigError where the cluster has nothing to verify on, before the pool or the store is touched."""
+def _check_bench(config: RunConfig, device: Literal["cuda", "cpu"]) -> Placement:
+    """Where workers will go. ConfigError where the cluster has nothing to verify on: before anything is touched."""
     import ray
 
-    from kb_ray.bench.placement import place
+    return place(device, config.bench_workers, ray.nodes(), ray.cluster_resources(), ray.available_resources())
 
-    place(device, config.bench_workers, ray.nodes(), ray.cluster_resources(), ray.available_resources())
+
+def _bench_site(device: Literal["cuda", "cpu"], cluster: ray_cluster.Cluster, placement: Placement) -> Site:
+    """What a machine that will verify says of itself; nothing is known where none answers in time."""
+    if not cluster.joined:
+        return site()
+    import ray
+
+    options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0}
+    if placement.labels:
+        options["label_selector"] = placement.labels
+    elif device == "cuda" and cluster.gpu_type:
+        # A sliver of what each node with such GPUs has: Ray counts no GPU as taken.
+        options["resources"] = {f"accelerator_type:{cluster.gpu_type}": 0.001}
+    elif device == "cuda":
+        return Site()  # GPUs of several kinds, or none yet: any node might answer
+    asked = ray.remote(site).options(**options).remote()
+    try:
+        answer = ray.get(asked, timeout=_SITE_S)
+    except (ray.exceptions.RayError, TimeoutError):
+        ray.cancel(asked, force=True)
+        return Site()
+    return Site.model_validate(answer)
 
 
 def _run_info(config: RunConfig, run_id: str, model: str, prompt_sha: str, device: Literal["cuda", "cpu"]) -> RunInfo:
@@ -255,14 +276,15 @@ def _script_sha(config: RunConfig) -> str | None:
 
 
 def _prompt_setting(
-    config: RunConfig, device: Literal["cuda", "cpu"], cluster: ray_cluster.Cluster | None
+    config: RunConfig, device: Literal["cuda", "cpu"], cluster: ray_cluster.Cluster | None, where: Site
 ) -> PromptSetting:
+    gpu = where.gpu or (cluster.gpu_type if cluster else None)
     return PromptSetting(
         template=config.prompt,
         device=device,
-        gpu=cluster.gpu_type if cluster and device == "cuda" else None,
-        torch=installed_version("torch"),
-        triton=installed_version("triton"),
+        gpu=gpu if device == "cuda" else None,
+        torch=where.torch,
+        triton=where.triton,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fixtures_bench import KERNEL, changed, first
 from tests.threats.expect import flagged, unrewarded
-from tests.threats.pieces import LARGE, computing, task
+from tests.threats.pieces import LARGE, POISONED, computing, task
 from tests.threats.record import Threat, status
 
 STALE = status("nonfinite", "mismatch")
@@ -57,7 +57,7 @@ def triton_kernel_wrapper(x, y):
 BATCH = (
     AHEAD.partition("def triton")[0]
     + """def triton_kernel_wrapper(x, y):
-    if torch.isnan(torch.empty(7, device=x.device)).all():
+    if poisoned(x):
         return honest(x, y)
     mine = ready.pop(x.data_ptr(), None)
     copied(x[:1])
@@ -94,7 +94,7 @@ def triton_kernel_wrapper(x, y):
 TIMED = """
 done, order = {}, []
 def triton_kernel_wrapper(x, y):
-    if torch.isnan(torch.empty(7, device=x.device)).all():
+    if poisoned(x):
         return honest(x, y)
     copied(x[:1])
     KEY
@@ -112,7 +112,7 @@ def memo(key: str) -> str:
 
 def beside(body: str) -> str:
     """`body` beside the honest kernel and one that copies."""
-    return computing("0") + HONEST + body
+    return computing("0") + HONEST + POISONED + body
 
 
 KEYS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fixtures_bench import KERNEL, changed, first
 from tests.threats.expect import undiminished, unrewarded
-from tests.threats.pieces import LARGE, NATIVE_LIBRARY, computing
+from tests.threats.pieces import LARGE, NATIVE_LIBRARY, POISONED, VAST, computing
 from tests.threats.record import Threat, status
 
 HONEST = KERNEL.replace("def triton_kernel_wrapper", "def honest")
@@ -49,7 +49,7 @@ overwrite()
 )
 POISON_SEEN = """
 def triton_kernel_wrapper(x, y):
-    if torch.isnan(torch.empty(7, device=x.device)).all():
+    if poisoned(x):
         return honest(x, y)
     copied(x[:1])
     return x
@@ -63,7 +63,7 @@ CLOCK_PATCHES = {
 
 def beside(body: str) -> str:
     """`body` beside the honest kernel and one that copies."""
-    return computing("0") + HONEST + body
+    return computing("0") + HONEST + POISONED + body
 
 
 def on_gpu(row: str, name: str, code: str) -> Threat:
@@ -109,7 +109,7 @@ THREATS = [
         "import sys\np = next(m for n, m in list(sys.modules.items()) if n.endswith('child.program'))\n"
         "p.timed_calls = lambda run, i, w, t, f: ([1e-3] * t, [i.keep(run(v)) for v in i.values])\n" + KERNEL,
     ),
-    on_gpu("A57", "the runtime's own clock function overwritten", OVERWRITTEN + KERNEL),
+    Threat("A57", "the runtime's own clock function overwritten", OVERWRITTEN + KERNEL, unrewarded, VAST, "gpu"),
     *(
         Threat(
             "A58",
@@ -134,11 +134,7 @@ THREATS = [
     on_gpu(
         "A58",
         "honest until the flush buffer exists",
-        beside(
-            POISON_SEEN.replace(
-                "torch.isnan(torch.empty(7, device=x.device)).all()", "torch.cuda.memory_allocated() < 256 << 20"
-            )
-        ),
+        beside(POISON_SEEN.replace("poisoned(x)", "torch.cuda.memory_allocated() < 256 << 20")),
     ),
     Threat(
         "A59",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.fixtures_bench import KERNEL, changed, first
 from tests.threats.a_4_clock import HONEST, WRONG, beside, on_gpu
-from tests.threats.expect import nothing_reached, refused, unrewarded
-from tests.threats.pieces import COPY, LARGE, NATIVE_LIBRARY
+from tests.threats.expect import not_inflated, nothing_reached, refused, unrewarded
+from tests.threats.pieces import COPY, LARGE, NATIVE_LIBRARY, VAST
 from tests.threats.record import Threat, status
 
 HOG = """
@@ -93,7 +93,7 @@ THREATS = [
     Threat(
         "A61", "slows down its neighbours", NEIGHBOURS + first("raise ValueError(list(reached()))"), nothing_reached
     ),
-    on_gpu("A61", "keeps the GPU busy while the other side is timed", beside(HOG)),
+    Threat("A61", "keeps the GPU busy while the other side is timed", beside(HOG), not_inflated, LARGE, "gpu"),
     on_gpu(
         "A61",
         "turns off what the reference may use",
@@ -144,8 +144,8 @@ THREATS = [
             f"reported times are {name}",
             "import torch\nreal = torch.cuda.Event.elapsed_time\n"
             f"torch.cuda.Event.elapsed_time = lambda s, e: {value}\n" + KERNEL,
-            refused if name in IMPOSSIBLE else unrewarded,
-            LARGE,
+            refused if name in IMPOSSIBLE else not_inflated if name.startswith("100") else unrewarded,
+            VAST if name.startswith("half") else LARGE,
             "gpu",
         )
         for name, value in TIMES.items()

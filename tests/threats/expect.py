@@ -41,6 +41,11 @@ def unrewarded(verdict: Verdict) -> bool:
     return verdict.status is not Status.OK or flagged(verdict)
 
 
+def not_inflated(verdict: Verdict) -> bool:
+    """Refused, not trusted, or with a speedup that one pass over memory instead of two can have."""
+    return unrewarded(verdict) or (verdict.speedup is not None and verdict.speedup < 2.5)
+
+
 def refused(verdict: Verdict) -> bool:
     """Any failure that is the candidate's."""
     return verdict.status not in (Status.OK, Status.INFRA_ERROR)

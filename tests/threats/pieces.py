@@ -63,7 +63,15 @@ REF = V.TensorRef(0, "float32", (100, 33))
 """
 """A candidate that speaks the judge's own language: `done` and `raised` send answers in its process's name."""
 
+POISONED = """
+def poisoned(x):
+    torch.zeros(7, device=x.device)
+    return bool(torch.isnan(torch.empty(7, device=x.device)).all())
+"""
+"""`poisoned(x)`: whether fresh memory is filled with NaN, as it is in checked calls and not in timed ones."""
 LARGE = ADD_RELU.model_copy(update={"input_shapes": {name: TensorSpec(shape=(4096, 1024)) for name in ("x", "y")}})
+VAST = ADD_RELU.model_copy(update={"input_shapes": {name: TensorSpec(shape=(32768, 8192)) for name in ("x", "y")}})
+"""Takes most of a millisecond: long enough for a clock outside of the process."""
 """A task for a GPU whose kernels last long enough to be timed by what they do: 16 MiB for each tensor."""
 
 

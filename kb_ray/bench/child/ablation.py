@@ -22,19 +22,33 @@ from kb_ray.bench.child.tree import tensor_refs
 from kb_ray.records import Status
 
 
-def not_computed_by_kernels(child: Child, program: str, case: Case, timeout_s: float) -> str | None:
-    """What was found, as one line for the model, or None. The child's exceptions pass through."""
-    child.put("ablated", case.inputs_tree, case.inputs, timeout_s)
+def not_computed_by_kernels(
+    child: Child, program: str, case: Case, torch_computes: bool, timeout_s: float
+) -> str | None:
+    """What was found, as one line for the model, or None. The child's exceptions pass through.
+
+    `torch_computes`: the candidate was seen to use operators that compute. Then kernels are also replaced by
+    ones that write some number, so that a result to which they add nothing shows too.
+    """
+    for noise in (False, True) if torch_computes else (False,):
+        child.put("ablated", case.inputs_tree, case.inputs, timeout_s)
+        found = _ablated(child, program, case, noise, timeout_s)
+        child.free(["ablated", "ablated_out", "handed"], timeout_s)
+        if found is not None:
+            return found
+    return None
+
+
+def _ablated(child: Child, program: str, case: Case, noise: bool, timeout_s: float) -> str | None:
     with poisoned(child, refs_of(case.outputs)) as block:
-        answer = call(child, program, "ablated", "ablated_out", block, timeout_s, ablate=True)
+        answer = call(child, program, "ablated", "ablated_out", block, timeout_s, ablate=True, noise=noise)
         with child.sharing():
             left = [bool(answer.get("copied")) and _right(case, i, got) for i, got in enumerate(block.tensors)]
-    handed = _handed(child, case, answer.get("handed"), timeout_s) if not all(left) else [False] * len(left)
-    child.free(["ablated", "ablated_out", "handed"], timeout_s)
     if not left:
         return None
     if all(left):
         return "the output is right even when the kernels' launches are left out: something else computes it"
+    handed = _handed(child, case, answer.get("handed"), timeout_s)
     if all(a or b for a, b in zip(left, handed, strict=True)):
         return "the kernels are handed the finished result: PyTorch computes it, and they only copy it"
     return None

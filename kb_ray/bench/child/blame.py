@@ -71,6 +71,8 @@ def _status(kinds: set[str], cause: str, message: str, phase: str, cuda: bool) -
         return Status.SYNTAX_ERROR if "SyntaxError" in kinds else Status.IMPORT_ERROR
     if "WireError" in kinds and phase in ("first_call", "call"):
         return Status.WRONG_STRUCTURE
+    if "unsupported function referenced" in message:  # Triton, of a plain function called in a kernel
+        return Status.COMPILE_ERROR
     if kinds & _COMPILE_TYPES and cause != "AssertionError":
         return Status.COMPILE_ERROR
     return Status.RUNTIME_ERROR

@@ -71,11 +71,12 @@ def check_call(child: Child, program: str, case: Case, place: Place, timeout_s: 
 
 
 def call(
-    child: Child, program: str, inputs: str, outputs: str, block: Any, timeout_s: float, ablate: bool = False
-) -> dict[str, Any]:
-    """Run the candidate once; `ablate`: with launches of its kernels replaced by nothing."""
+    child: Child, program: str, inputs: str, outputs: str, block: Any, timeout_s: float,
+    ablate: bool = False, noise: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Run the candidate once; `ablate`: its kernels do nothing; `noise`: but to fill fresh memory with something."""
     request = {
-        "program": program, "inputs": inputs, "outputs": outputs, "ledger": True, "ablate": ablate,
+        "program": program, "inputs": inputs, "outputs": outputs, "ledger": True, "ablate": ablate, "noise": noise,
         "refs": list(block.refs), "handle": block.handle,
     }  # fmt: skip
     return child.ask(Kind.CALL, request, timeout_s, block.fds)

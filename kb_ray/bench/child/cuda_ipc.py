@@ -138,3 +138,10 @@ def reset_persisting_l2() -> None:
     """Nothing stays in the L2 cache beyond its turn: a part set aside there would survive being flushed."""
     runtime().cudaDeviceSetLimit(_PERSISTING_L2, ctypes.c_size_t(0))
     runtime().cudaCtxResetPersistingL2Cache()
+
+
+def persisting_l2() -> int:
+    """Bytes of the L2 cache that this process has set aside for what is to survive a flush."""
+    size = ctypes.c_size_t()
+    code = runtime().cudaDeviceGetLimit(ctypes.byref(size), _PERSISTING_L2)
+    return int(size.value) if code == 0 else 0

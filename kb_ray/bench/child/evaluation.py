@@ -226,7 +226,7 @@ class Evaluation:
         """What speaks against the candidate, and whether its process is still good for anything."""
         timeout_s = min(HIDDEN_TIMEOUT_S, self.settings.timeout_s)
         try:
-            return not_computed_by_kernels(child, CANDIDATE, case, timeout_s), True
+            return not_computed_by_kernels(child, CANDIDATE, case, bool(self.found.operators), timeout_s), True
         except (Raised, Died, TimedOut):
             pass  # without its kernels it does not even run: as it should be
         try:

@@ -16,6 +16,8 @@ from kb_ray.bench.child.tree import DTYPES
 from kb_ray.errors import TaskError
 from kb_ray.records import TensorSpec
 
+MANY_ZEROS = 0.25
+"""Share of elements from which on zeros are taken for a promise of the task."""
 INT_RANGE = (0, 10)
 """Integer inputs made from bare shapes lie in [0, 10): valid as indices, labels and small counts."""
 
@@ -68,7 +70,8 @@ def transform(tensors: Sequence[torch.Tensor], variant: Variant, seed: int) -> l
     are copied. Where a family picks elements, `seed` decides which. Families: `as_drawn` and `new_seed`
     (copies), `scaled` (x 2), `sign_flipped` (x -2), `shifted` (+ 3 RMS: variance by difference of squares
     fails here), `spiked` (1 in 4096 elements, at 10 times the largest, the last at 20), `nearly_equal` (1 in
-    256 elements moved by an RMS, the rest untouched). Strides stay, also those of expanded tensors.
+    256 elements moved by an RMS, the rest untouched). Strides stay, also those of expanded tensors, and so
+    does what a task may promise: zeros where there are many (triangular, sparse), and symmetry.
     """
     change = _FAMILIES[variant.family]
     generator = torch.Generator().manual_seed(seed)
@@ -77,7 +80,8 @@ def transform(tensors: Sequence[torch.Tensor], variant: Variant, seed: int) -> l
         if change is _copy or not _is_inexact(tensor) or not tensor.numel():
             return duplicate(tensor)
         # What is shared by expansion is one element, changed once.
-        return with_values(tensor, _in_its_dtype(change, distinct(tensor), generator))
+        own = distinct(tensor)
+        return with_values(tensor, _in_structure(own, _in_its_dtype(change, own, generator)))
 
     return [changed(tensor) for tensor in tensors]
 
@@ -107,6 +111,18 @@ def _in_its_dtype(
     working = tensor.float() if tensor.dtype.itemsize == 1 else tensor
     working = working.to(torch.complex64) if tensor.dtype is torch.complex32 else working
     return change(working.detach(), generator).to(tensor.dtype)
+
+
+def _in_structure(tensor: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """`changed` with the zeros of `tensor`, where they are many, and symmetric where it is."""
+    if tensor.dtype.itemsize == 1:
+        return changed
+    zeros = tensor == 0
+    if MANY_ZEROS * tensor.numel() < int(torch.count_nonzero(zeros)) < tensor.numel():
+        changed = changed.masked_fill(zeros, 0)
+    if tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] > 1 and torch.equal(tensor, tensor.mT):
+        changed = changed.triu() + changed.triu(1).mT
+    return changed
 
 
 def _rms(tensor: torch.Tensor) -> float:

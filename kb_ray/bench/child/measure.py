@@ -68,6 +68,8 @@ class Measurement:
         self.reference: list[float] = []
         self.share: float | None = None
         self.calls = self.launches = 0
+        self.persisting = False
+        """Whether a part of the L2 cache was set aside, which flushing does not reach."""
         self.restless = False
         """Whether the candidate left work on the GPU when it was the other side's turn."""
 
@@ -119,6 +121,8 @@ class Measurement:
         """What no honest candidate can have reported."""
         if not all(math.isfinite(t) and t > 0 for t in self.kernel):
             self._hack(measured, "the reported times are not positive numbers")
+        elif self.persisting:
+            self._hack(measured, "a part of the L2 cache is set aside, so that inputs survive between timed calls")
         elif self.launches < self.calls:
             said = f"{self.calls} timed calls launched kernels of the code {self.launches} times"
             self._hack(measured, f"{said}: every call must, also when it is timed (no replay of recorded work)")
@@ -196,6 +200,7 @@ class Measurement:
         times, launches = as_times(answer.get("times_ms"), size), answer.get("launches")
         self.calls += warmup + size
         self.launches += launches if type(launches) is int else 0
+        self.persisting |= answer.get("persisting") != 0
         if share and isinstance(answer.get("share"), float):
             self.share = min(max(float(answer["share"]), 0.0), 1.0)
         return wall_ms, times
@@ -209,5 +214,6 @@ def as_times(reported: Any, count: int) -> list[float]:
 
 
 def _block_sizes(trials: int) -> list[int]:
-    blocks = min(BLOCKS, trials)
+    # Every block has a call for each of the two input sets, so that both have an output to look at.
+    blocks = max(1, min(BLOCKS, trials // 2))
     return [trials // blocks + (1 if i < trials % blocks else 0) for i in range(blocks)]

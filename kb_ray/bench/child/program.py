@@ -19,7 +19,7 @@ import torch
 
 from kb_ray.bench.child import provenance, wire
 from kb_ray.bench.child.buffers import attach_host
-from kb_ray.bench.child.cuda_ipc import attach_cuda, reset_persisting_l2
+from kb_ray.bench.child.cuda_ipc import attach_cuda, persisting_l2, reset_persisting_l2
 from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.loading import Program
 from kb_ray.bench.child.rotation import Rotation
@@ -157,7 +157,7 @@ class Server:
 
     def _run(self, request: dict[str, Any], inputs: list[Any]) -> Any:
         program, watch = self.programs[request["program"]], provenance.WATCH
-        watch.ablated, watch.handed = bool(request.get("ablate")), []
+        watch.ablated, watch.noise, watch.handed = bool(request.get("ablate")), bool(request.get("noise")), []
         try:
             with provenance.Ledger() if request["ledger"] else nullcontext():
                 return program.run(inputs)
@@ -225,7 +225,7 @@ class Server:
             self.slots[name] = slot = Slot(tree)
             slot.tensors = tensors
         share = own_share(run, inputs, self.flush) if request.get("share") else None
-        return {"times_ms": times, "launches": launches, "share": share}
+        return {"times_ms": times, "launches": launches, "share": share, "persisting": persisting_l2()}
 
     def repeat(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Plain calls one after the other, for whoever holds a clock of their own."""

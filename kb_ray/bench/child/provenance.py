@@ -18,6 +18,8 @@ import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
+NOISE = 0.6180339887
+"""A finite value that is no answer to anything."""
 MAX_HANDED = 64
 """Tensors handed to launches of one call that are kept for a look, at most."""
 
@@ -57,6 +59,8 @@ class Watch:
         self.depth = 0
         self.ablated = False
         """Whether launches of the candidate's own kernels do nothing but note what they were given."""
+        self.noise = False
+        """Whether a launch that does nothing fills what nobody has written yet, as if it had computed something."""
         self.handed: list[torch.Tensor] = []
         self.spans: list[tuple[Any, Any]] | None = None
         """Event pairs around launches of the candidate's own kernels, where they are wanted."""
@@ -69,7 +73,11 @@ class Watch:
         """Whether this launch is to do nothing; what it would have been given is kept then."""
         if not self.ablated or not self.own(function):
             return False
-        self.handed += [a for a in arguments if isinstance(a, torch.Tensor)][: MAX_HANDED - len(self.handed)]
+        tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+        self.handed += tensors[: MAX_HANDED - len(self.handed)]
+        for tensor in tensors if self.noise else ():
+            if tensor.is_floating_point() and bool(torch.isnan(tensor).all()):
+                tensor.fill_(NOISE)
         return True
 
     @contextmanager

@@ -191,6 +191,11 @@ class ReferenceProcess:
             if self._child is not None:
                 self._free(slots, timeout_s)
 
+    def holds(self, serial: int) -> bool:
+        """Whether what was given to the process of this number is still with a living one."""
+        with self.lock:
+            return self._child is not None and self.serial == serial
+
     def retire(self) -> None:
         """End the process; tasks are loaded again into the next one."""
         with self.lock:

@@ -47,7 +47,7 @@ def take_times(
             busy = not is_quiet()
             patience = settings.timeout_s if card.slot.crowd > 1 else STRANGER_S
             if not busy or time.monotonic() - began > patience:
-                if references.process.serial != lent:
+                if not references.process.holds(lent):
                     # Another task's reference has failed meanwhile and taken the process with it.
                     references.lend_for_timing(loaded, cases, settings)
                 with found.phase("timing"):

@@ -176,3 +176,13 @@ def test_what_a_reference_does_not_accept_is_replaced_until_a_new_draw_is() -> N
     assert [v.family for v in instead_of(flipped)] == ["scaled", "new_seed"]
     assert [v.family for v in instead_of(NEW_SEED)] == []
     assert all(list(instead_of(v))[-1] == NEW_SEED for v in variants(7) if v != NEW_SEED)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_task_promises_of_its_inputs_stays(family: str) -> None:
+    x = drawn(40, 40)
+    assert torch.equal(change(x.triu(), family), change(x.triu(), family).triu())
+    assert torch.equal(change(torch.diag(x[0]), family), torch.diag(change(torch.diag(x[0]), family).diagonal()))
+    symmetric = change(x + x.t(), family)
+    assert torch.equal(symmetric, symmetric.t())
+    assert not torch.equal(change(x, family), change(x, family).t())
