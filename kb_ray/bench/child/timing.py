@@ -18,8 +18,8 @@ from kb_ray.bench.child.rotation import Rotation
 from kb_ray.records import Timing
 
 _TRIM = 0.1
-_AROUND_S = 120e-6
-"""What the host spends on a timed call beside the call itself: inputs put in place, two events, a flush."""
+_CALL_S = 1e-3
+"""What the host spends on a call of several kernels, at most as a rule."""
 _LONGEST_HOLD_S = 0.1
 SHARED_CALLS = 3
 """Calls over which the share of own kernels is taken."""
@@ -37,27 +37,20 @@ def timed_calls(
     """
     provenance.poison_allocations(False)
     try:
-        values, n = inputs.values, len(inputs.values)
-        kept: list[Any] = [None] * n
-        host_s = 0.0
+        n, host_s = len(inputs.values), 0.0
         for i in range(warmup):
-            inputs.prepare(i, looked_at=False)
             torch.cuda.synchronize()
             started = time.perf_counter()
-            run(values[i % n])
+            _timed_call(run, inputs, i, False, flush)
             host_s = time.perf_counter() - started
         torch.cuda.synchronize()
-        _hold_queue(trials * (host_s + _AROUND_S))
+        _hold_queue(trials * host_s)
         pairs = []
+        kept: list[tuple[wire.Tree, list[torch.Tensor]]] = [(None, [])] * n
         for i in range(trials):
             looked_at = i >= trials - n
-            inputs.prepare(i, looked_at)
-            flush.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            output = run(values[i % n])
-            end.record()
-            pairs.append((start, end))
+            pair, output = _timed_call(run, inputs, i, looked_at, flush)
+            pairs.append(pair)
             if looked_at:
                 kept[i % n] = inputs.keep(output)
         torch.cuda.synchronize()
@@ -66,20 +59,26 @@ def timed_calls(
         provenance.poison_allocations(True)
 
 
+def _timed_call(
+    run: Callable[[Any], Any], inputs: Rotation, call: int, looked_at: bool, flush: torch.Tensor
+) -> tuple[tuple[torch.cuda.Event, torch.cuda.Event], Any]:
+    """One call between two events, its inputs put in place and evicted from the L2 cache before."""
+    inputs.prepare(call, looked_at)
+    flush.zero_()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    output = run(inputs.values[call % len(inputs.values)])
+    end.record()
+    return (start, end), output
+
+
 def own_share(run: Callable[[Any], Any], inputs: Rotation, flush: torch.Tensor) -> float | None:
     """Share of a call's GPU time that launches of the candidate's own kernels take; None where there is none."""
-    _hold_queue(_LONGEST_HOLD_S / 10)
     spans: list[tuple[Any, Any]] = []
-    provenance.WATCH.spans, whole = spans, []
+    provenance.WATCH.spans = spans
     try:
-        for i in range(SHARED_CALLS):
-            inputs.prepare(i, looked_at=False)
-            flush.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run(inputs.values[i % len(inputs.values)])
-            end.record()
-            whole.append((start, end))
+        _hold_queue(SHARED_CALLS * _CALL_S)
+        whole = [_timed_call(run, inputs, i, False, flush)[0] for i in range(SHARED_CALLS)]
         torch.cuda.synchronize()
     finally:
         provenance.WATCH.spans = None
@@ -92,7 +91,7 @@ def _hold_queue(host_s: float) -> None:
 
     Otherwise the first calls of a block, and every call of a short kernel, are timed by the speed of Python.
     """
-    torch.cuda._sleep(int(min(1.5 * host_s, _LONGEST_HOLD_S) * _CYCLES_PER_S))
+    torch.cuda._sleep(int(min(1.3 * host_s, _LONGEST_HOLD_S) * _CYCLES_PER_S))
 
 
 def summary(times_ms: Sequence[float]) -> Timing:
@@ -113,8 +112,14 @@ def ratio(reference_ms: Sequence[float], kernel_ms: Sequence[float]) -> tuple[fl
     """Speedup as ratio of medians, with the 95 % bootstrap interval (2,000 resamples, fixed seed)."""
     reference, kernel = np.asarray(reference_ms), np.asarray(kernel_ms)
     draw = np.random.default_rng(0)
-    a = np.median(draw.choice(reference, (2000, len(reference))), axis=1)
-    b = np.median(draw.choice(kernel, (2000, len(kernel))), axis=1)
-    spread = np.sort(a / b)
+    spread = np.sort(_resampled_medians(reference, draw) / _resampled_medians(kernel, draw))
     low, high = (float(spread[int(share * len(spread))]) for share in (0.025, 0.975))
     return float(np.median(reference) / np.median(kernel)), low, high
+
+
+def _resampled_medians(times: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Medians of 2,000 resamples; by partition, since the GPU is held while they are taken."""
+    count = len(times)
+    samples = np.partition(draw.choice(times, (2000, count)), (count // 2, (count - 1) // 2), axis=1)
+    middle: np.ndarray = (samples[:, count // 2] + samples[:, (count - 1) // 2]) / 2
+    return middle
