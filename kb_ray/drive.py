@@ -13,23 +13,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kb_ray.asking import Asking
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
-from kb_ray.config import RunConfig, request_seed
-from kb_ray.errors import ContextError, InfraError, ModelError
-from kb_ray.model.completer import Completer, Request
-from kb_ray.places import Places
+from kb_ray.config import RunConfig
+from kb_ray.errors import InfraError
+from kb_ray.model.completer import Completer
 from kb_ray.prompts.opening import PromptSetting, opening_messages
-from kb_ray.records import REDONE_ON_RESUME, Episode, Message, Task, Verdict
+from kb_ray.records import REDONE_ON_RESUME, Episode, Task, Verdict
 from kb_ray.refine import (
-    Answered,
     Ask,
-    ContextExhausted,
     Evaluate,
     Event,
     Finish,
     InfraFailed,
     Judged,
-    ModelFailed,
     Policy,
     State,
     start,
@@ -110,10 +107,9 @@ class Drive:
     ) -> None:
         self._config, self._run_id, self._fingerprint = config, run_id, fingerprint
         self._prompt, self._bench = prompt, bench
-        self._completer, self._pool, self._capacity = completer, pool, capacity
+        self._asking, self._pool, self._capacity = Asking(config, completer, tally), pool, capacity
         self._sink, self._tally, self._admits = sink, tally, admits
         self._policy = Policy(max_turns=config.turns, target_speedup=config.target_speedup)
-        self._places = Places(config.batch_size)
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ending: Ending | None = None
@@ -216,7 +212,9 @@ class Drive:
         event: Event
         while not isinstance(action, Finish):
             if isinstance(action, Ask):
-                answer = await self._ask(work, state, action.messages)
+                answer = await self._asking.ask(
+                    state, sample=work.sample, attempt=work.attempt, stopping=lambda: self._ending is not None
+                )
                 if answer is None:
                     return
                 event = answer
@@ -249,37 +247,6 @@ class Drive:
         message = f"{self._failures_in_a_row} episodes in a row failed, the last with: {episode.error}"
         if long or self._pool.lost:
             self.stop(Ending("failing", self._pool.lost or message, exit_code=1))
-
-    async def _ask(self, work: Work, state: State, messages: tuple[Message, ...]) -> Event | None:
-        """The model's answer as an event; None where the run stops before the request is sent."""
-        turn = len(state.turns)
-        request = Request(
-            messages=messages,
-            sampling=self._config.sampling(
-                request_seed(self._config.seed, work.task.task_id, work.sample, work.attempt, turn)
-            ),
-            task_id=work.task.task_id,
-            turn=turn,
-            sample=work.sample,
-            attempt=work.attempt,
-        )
-        self._tally.waiting_on_model += 1
-        try:
-            asked = time.monotonic()
-            # Running episodes go first: they hold memory and are closest to being safe in the store.
-            async with self._places.take(0 if turn else 1):
-                if self._ending is not None:
-                    return None
-                sent = time.monotonic()
-                completion = await self._completer.complete(request)
-        except ContextError as error:
-            return ContextExhausted(message=str(error))
-        except ModelError as error:
-            return ModelFailed(message=str(error))
-        finally:
-            self._tally.waiting_on_model -= 1
-        self._tally.completed(completion)
-        return Answered(completion=completion, model_queue_s=sent - asked, model_s=time.monotonic() - sent)
 
     async def _evaluate(self, work: Work, state: State, action: Evaluate) -> Event:
         name = f"{self._id(work)}-{len(state.turns)}"

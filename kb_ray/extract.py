@@ -11,12 +11,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kb_ray.extraction.bare import from_first_code_line, segments
+from kb_ray.extraction.bare import from_first_code_line, indented, segments
 from kb_ray.extraction.blocks import Block, find_blocks
 from kb_ray.extraction.joining import join
 from kb_ray.extraction.reasoning import split_reasoning, unclosed_reasoning
 from kb_ray.extraction.syntax import ENTRY_PATTERN, ENTRY_POINTS, Outline, outline
-from kb_ray.extraction.typography import normalise, straighten
+from kb_ray.extraction.typography import normalise, straighten, unquoted
 from kb_ray.records import Candidate, Completion, NoCandidate
 
 __all__ = ["extract", "split_reasoning"]
@@ -58,7 +58,7 @@ def extract(completion: Completion) -> Candidate | NoCandidate:
     if found:
         return found
     bare = _read([] if cut else [Block(answer, "bare", closed=True)])
-    found = _complete(bare) or _broken(marked) or _broken(bare)
+    found = _complete(bare) or _in_quotation(answer, blocks, cut) or _broken(marked) or _broken(bare)
     if found:
         return found
     if cut:
@@ -80,7 +80,12 @@ def _parsed(block: Block) -> list[Piece]:
         return []
     rule = rule if block.rule == "bare" else f"{rule}+prose"
     parts = segments(block.code)
-    return [Piece(part, rule, shape) for part in parts if (shape := outline(part))]
+    found = [Piece(part, rule, shape) for part in parts if (shape := outline(part))]
+    if not found and block.rule == "bare":
+        # The bodies of broken functions are indented too: only a run with an entry point is an answer.
+        outlines = [(run, outline(run)) for run in indented(block.code)]
+        found = [Piece(run, f"{rule}+mended", shape) for run, shape in outlines if shape and shape.entry]
+    return found
 
 
 def _spellings(code: str) -> Iterator[tuple[str, str]]:
@@ -108,6 +113,15 @@ def _complete(readings: Sequence[Reading]) -> Candidate | None:
             return Candidate(code=joined, rule=rule)
         fallback = fallback or Candidate(code=joined, rule=rule)
     return fallback
+
+
+def _in_quotation(answer: str, blocks: Sequence[Block], cut: bool) -> Candidate | None:
+    """The code of an answer that marks all of it as a quotation; None where there are other blocks."""
+    plain = unquoted(answer)
+    if cut or blocks or plain == answer:
+        return None
+    found = _complete(_read(find_blocks(plain)[-_MAX_BLOCKS:]))
+    return found.model_copy(update={"rule": f"{found.rule}+mended"}) if found else None
 
 
 def _broken(readings: Sequence[Reading]) -> Candidate | None:

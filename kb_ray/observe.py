@@ -41,7 +41,7 @@ def plan_text(ready: Ready) -> str:
         "run": f"{run.run_id} (fingerprint {run.fingerprint})",
         "episodes": f"{len(ready.planned)} planned: {tasks}",
         "to do": f"{len(ready.work)}; {begun}" + (f"; {len(ready.again)} to try once more" if ready.again else ""),
-        "model": ready.model.model if config.scripted else f"{ready.model.model} at {config.vllm_url}",
+        "model": ready.model.model + ("" if config.scripted or ready.model.in_process else f" at {config.vllm_url}"),
         "turns": f"up to {config.turns}, target speedup {config.target_speedup:g}",
         "device": _device_text(ready),
         "output": ready.store.uri,

@@ -69,23 +69,30 @@ class Ready:
         return self.config.bench_concurrency or (12 if self.bench.device == "cuda" else 2)
 
 
-async def preflight(config: RunConfig, on_skip: Callable[[str], None]) -> Ready:
+async def preflight(
+    config: RunConfig,
+    on_skip: Callable[[str], None],
+    *,
+    completer: Completer | None = None,
+    select: Callable[[Planned], Planned] | None = None,
+) -> Ready:
     """Checks in the order of what is cheapest to find wrong. The caller closes `completer` and the cluster.
 
-    `on_skip` gets one line for each malformed task. Raises ConfigError.
+    `on_skip` gets one line for each malformed task. `completer` answers in place of the config's model; `select`
+    takes what is wanted of the plan. Raises ConfigError.
     """
     sources = _sources(config)
-    planned = [] if sources.asks_hub else _plan(sources, on_skip)
+    planned = [] if sources.asks_hub else _plan(sources, on_skip, select)
     prompt_sha = hashlib.sha256(template_text(config.prompt).encode()).hexdigest()[:16]
     store = open_store(config.output)
     store.check_writable()
     stored = _stored_run(store)
-    completer = make_completer(config)
+    completer = completer or make_completer(config)
     try:
         model = await completer.check()
         _check_window(config, model)
         # A data set takes minutes to fetch: not for a model that does not answer.
-        planned = planned or _plan(sources, on_skip)
+        planned = planned or _plan(sources, on_skip, select)
         run_id = stored.run_id if stored else _new_run_id()
         device, cluster = _device(config, stored, run_id)
         run = _run_info(config, run_id, model.model, prompt_sha, device)
@@ -173,11 +180,11 @@ def _sources(config: RunConfig) -> Sources:
     )
 
 
-def _plan(sources: Sources, on_skip: Callable[[str], None]) -> Planned:
+def _plan(sources: Sources, on_skip: Callable[[str], None], select: Callable[[Planned], Planned] | None) -> Planned:
     planned = plan(sources, on_skip)
     if not planned:
         raise ConfigError("there is no usable task: give --tasks, or sample counts above 0")
-    return planned
+    return select(planned) if select else planned
 
 
 def _stored_run(store: Store) -> RunInfo | None:

@@ -8,12 +8,14 @@ Holds the rules of when an episode ends and which of its turns is the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import Field
 
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.extract import extract
+from kb_ray.prompts.budget import Messages, forms
 from kb_ray.prompts.feedback import feedback
 from kb_ray.prompts.opening import prompt_hash
 from kb_ray.records import (
@@ -47,6 +49,8 @@ class Answered(Record):
     """The model answered the last `Ask`."""
 
     completion: Completion
+    sent: tuple[Message, ...] | None = None
+    """What was asked, where the conversation had to be shortened for it; None: all of it."""
     model_queue_s: float = 0.0
     """Seconds the request waited for its place."""
     model_s: float = 0.0
@@ -113,7 +117,8 @@ class State(Record):
     task: Task
     policy: Policy
     messages: tuple[Message, ...]
-    """The opening, then an answer and its feedback for each turn; answers without a verdict are not in it."""
+    """The opening, then an answer and its feedback for each turn; answers without a verdict are not in it. Always
+    whole: what is shortened is a request."""
     turns: tuple[Turn, ...] = ()
     phase: Literal["asking", "judging", "finished"] = "asking"
     answered: Answered | None = None
@@ -156,6 +161,23 @@ def best_turn(turns: Sequence[Turn]) -> int | None:
     return max(range(len(turns)), key=lambda i: (_merit(turns[i].verdict), -i))
 
 
+def requests(state: State) -> tuple[Messages, ...]:
+    """What may be sent for an `Ask`: the whole conversation first, then ever shorter forms of it."""
+    return forms(_opening(state.messages), state.turns, best_turn(state.turns))
+
+
+def prompt_of(episode: Episode, index: int) -> Messages:
+    """The messages that turn `index` was asked with, shortened as they then were: the form with the turn's hash.
+
+    ValueError where no form has it, as in an episode of another version.
+    """
+    before = episode.turns[:index]
+    for messages in forms(_opening(episode.messages), before, best_turn(before)):
+        if prompt_hash(messages) == episode.turns[index].prompt_hash:
+            return messages
+    raise ValueError(f"episode {episode.episode_id}: no form of the conversation has the hash of turn {index}")
+
+
 def to_episode(
     state: State, finish: Finish, *, episode_id: str, run_id: str, sample: int, attempt: int, created_at: str
 ) -> Episode:
@@ -175,6 +197,10 @@ def to_episode(
     )
 
 
+def _opening(messages: Messages) -> Messages:
+    return tuple(takewhile(lambda message: message.role != "assistant", messages))
+
+
 def _answered(state: State, event: Answered) -> tuple[State, Action]:
     found = extract(event.completion)
     if isinstance(found, NoCandidate):
@@ -187,7 +213,8 @@ def _judged(state: State, answered: Answered, verdict: Verdict, bench_s: float) 
     """Records the turn, then ends the episode or sends the feedback."""
     success = _success(verdict, state.policy.target_speedup)
     last = len(state.turns) + 1 >= state.policy.max_turns
-    told = None if success or last else feedback(verdict, state.policy.target_speedup)
+    code = state.candidate.code if state.candidate else None
+    told = None if success or last else feedback(verdict, state.policy.target_speedup, code)
     turn = _turn(state, answered, verdict, bench_s, told)
     completion = answered.completion
     messages = [Message(role="assistant", content=completion.text, reasoning=completion.reasoning)]
@@ -210,7 +237,7 @@ def _judged(state: State, answered: Answered, verdict: Verdict, bench_s: float) 
 def _turn(state: State, answered: Answered, verdict: Verdict, bench_s: float, told: str | None) -> Turn:
     return Turn(
         index=len(state.turns),
-        prompt_hash=prompt_hash(state.messages),
+        prompt_hash=prompt_hash(answered.sent or state.messages),
         completion=answered.completion,
         triton_code=state.candidate.code if state.candidate else None,
         extraction_rule=state.candidate.rule if state.candidate else None,

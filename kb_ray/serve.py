@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import urllib.error
@@ -22,6 +23,7 @@ import yaml
 
 from kb_ray import cluster
 from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.serve_needs import explain, missing, needs
 
 FOLDER = Path(__file__).resolve().parent.parent / "deployments"
 DEFAULT = "smollm2_cpu"
@@ -64,17 +66,54 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
         raise ConfigError("Serve runs already on this cluster: use `serve deploy`, or `serve shutdown` first")
     http = {**config.get("http_options", {})}
     http |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    _check_port(str(http.get("host", "127.0.0.1")), int(http.get("port", 8000)))
+    _check_gpus(config)
     applications = [(app, _build(app)) for app in config["applications"]]
     serve.start(proxy_location=config.get("proxy_location"), http_options=http)
     for app, built in applications:
         try:
             serve.run(built, name=app["name"], route_prefix=app.get("route_prefix", "/"))
         except RuntimeError as error:
-            raise InfraError(f"application {app['name']} did not come up: {error}") from error
+            why = explain(f"{error} {_status_of(app['name'])}") or "see its replicas' logs in the Ray dashboard"
+            raise InfraError(f"application {app['name']} did not come up: {error}; {why}") from error
     prefix = applications[0][0].get("route_prefix", "/").rstrip("/")
     url = f"http://{http.get('host', '127.0.0.1')}:{http.get('port', 8000)}{prefix}/v1"
     _await_models(url)
     return url
+
+
+def _check_port(host: str, port: int) -> None:
+    """ConfigError where something else listens there already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}): give another --port") from None
+
+
+def _check_gpus(config: dict[str, Any]) -> None:
+    """ConfigError where the cluster has too few GPUs and brings no further nodes by itself; else a note."""
+    import ray
+
+    nodes = [node.get("Resources", {}) for node in ray.nodes() if node.get("Alive")]
+    lacking = missing(needs(config), nodes)
+    if lacking is None:
+        return
+    # A cluster that grows shows it by a head without GPUs among several node types; a single node does not grow.
+    if len(nodes) == 1:
+        raise ConfigError(f"{lacking}: start it on a cluster that has them, or name a smaller deployment")
+    print(f"waiting for nodes: {lacking}", flush=True)
+
+
+def _status_of(application: str) -> str:
+    """What Serve says of an application and its deployments, as text."""
+    from ray import serve
+
+    found = serve.status().applications.get(application)
+    if found is None:
+        return ""
+    return " ".join([found.message, *(deployment.message for deployment in found.deployments.values())])
 
 
 def stop() -> None:

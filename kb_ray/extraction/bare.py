@@ -7,6 +7,7 @@ like code nothing is cut out at all, so that a broken function is never silently
 from __future__ import annotations
 
 import re
+import textwrap
 
 from kb_ray.extraction.syntax import parse
 
@@ -40,6 +41,12 @@ def segments(text: str) -> list[str]:
             found.append("\n".join(lines[start:end]).rstrip() + "\n")
             start = end
     return found
+
+
+def indented(text: str) -> list[str]:
+    """Stretches of lines that are indented as Markdown indents code, without that indentation."""
+    runs = re.findall(r"(?:^(?: {4}|\t).*\n?|^[ \t]*\n)+", text, re.MULTILINE)
+    return [textwrap.dedent(run).strip("\n") + "\n" for run in runs if run.strip()]
 
 
 def from_first_code_line(text: str) -> str:

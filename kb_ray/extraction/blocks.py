@@ -13,7 +13,8 @@ from itertools import islice
 from kb_ray.extraction.syntax import parse
 
 # One backtick on either side makes a tag inline code: talk about the tag, not the tag. A fence has more.
-_OPEN_TAG = r"(?:(?<!(?<!`)`)<triton>|<triton>(?!`))"
+_TRITON = r"<triton(?:[ \t][^<>`\n]*)?>"
+_OPEN_TAG = rf"(?:(?<!(?<!`)`){_TRITON}|{_TRITON}(?!`))"
 _REOPEN_TAG = re.compile(_OPEN_TAG, re.IGNORECASE)
 _CLOSE_TAG = re.compile(r"(?<!(?<!`)`)</triton>|</triton>(?!`)", re.IGNORECASE)
 # A fence may stand behind a list marker; the info string of a backtick fence holds no backtick.

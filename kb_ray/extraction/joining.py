@@ -6,9 +6,12 @@ how blocks were found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kb_ray.extraction.syntax import Outline, outline
+
+_FUTURE = re.compile(r"^from __future__ import [^(\n]+\n", re.MULTILINE)
 
 
 def join(pieces: Sequence[tuple[str, Outline]], main: int) -> str:
@@ -36,4 +39,8 @@ def join(pieces: Sequence[tuple[str, Outline]], main: int) -> str:
 
 
 def _text(pieces: Sequence[tuple[str, Outline]], chosen: set[int]) -> str:
-    return "\n\n".join(pieces[i][0].strip("\n") for i in sorted(chosen)) + "\n"
+    """The chosen pieces one after the other; `from __future__` lines, which must come first, in front."""
+    whole = "\n\n".join(pieces[i][0].strip("\n") for i in sorted(chosen)) + "\n"
+    if len(chosen) == 1 or not (lines := _FUTURE.findall(whole)):
+        return whole
+    return "".join(dict.fromkeys(lines)) + _FUTURE.sub("", whole)

@@ -11,8 +11,12 @@ import re
 _NAMES = "think|thinking|reasoning|thought"
 # An opening tag starts its line, so that prose about `<think>` in mid-sentence is not taken for one. A
 # closing tag may stand anywhere but in inline code: one backtick on either side (a fence has more).
+# Models that think in channels leave their marks where a server does not take them out.
 _TAG = re.compile(
-    rf"^[ \t]*<(?P<open>{_NAMES})>|(?<!(?<!`)`)</(?:{_NAMES})>|</(?:{_NAMES})>(?!`)", re.IGNORECASE | re.MULTILINE
+    rf"(?P<open>^[ \t]*<(?:{_NAMES})>|<\|channel\|>analysis<\|message\|>)"
+    rf"|(?<!(?<!`)`)</(?:{_NAMES})>|</(?:{_NAMES})>(?!`)"
+    r"|(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

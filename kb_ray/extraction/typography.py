@@ -6,6 +6,8 @@ meant for code that does not parse otherwise. Knows nothing of Python beyond whe
 
 from __future__ import annotations
 
+import re
+
 _OPENERS = {"“": '"', "”": '"', "„": '"', "«": '"', "‘": "'", "’": "'", "‚": "'"}
 _CLOSERS = {'"': '"“”»', "'": "'‘’"}
 _PLAIN = {
@@ -18,13 +20,24 @@ _PLAIN = {
     "\u00d7": "*",
     "\u2026": "...",
 }
+_PLAIN |= {chr(code + 0xFEE0): chr(code) for code in range(ord("!"), ord("~") + 1)}  # full-width forms
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 
 
+# A model's own end marks (`<|im_end|>`), at the end of a line: in code they stand between quotes.
+_END_MARK = re.compile(r"<[|｜][\w▁]{2,40}[|｜]>(?=[ \t]*$)", re.MULTILINE)
+_QUOTE = re.compile(r"^>[ \t]?", re.MULTILINE)
+
+
 def normalise(text: str) -> str:
-    """The text with `\\n` newlines, no byte order mark, and no half of a surrogate pair."""
+    """The text with `\\n` newlines, without byte order mark and end marks, and with no half of a surrogate pair."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return _END_MARK.sub("", text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def unquoted(text: str) -> str:
+    """The text without the `>` that Markdown quotes lines with."""
+    return _QUOTE.sub("", text)
 
 
 def straighten(code: str) -> str:

@@ -6,6 +6,7 @@ episodes either; the task, turn, sample and attempt of a request only say which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kb_ray.records import Completion, Message, Record, Sampling
@@ -31,6 +32,8 @@ class ModelInfo(Record):
     model: str
     max_model_len: int | None = None
     """Tokens of prompt and answer together at most; None where the server does not tell."""
+    in_process: bool = False
+    """Whether it answers within this process, and not at a server's address."""
 
 
 class Completer(Protocol):
@@ -39,11 +42,21 @@ class Completer(Protocol):
     model: str
     """Name of the model that answers, as recorded in every completion."""
 
+    window: int | None
+    """Tokens of prompt and answer together at most, once `check` was told; None where nobody says."""
+
     async def complete(self, request: Request) -> Completion:
         """The answer to `request`.
 
         Raises ContextError when the prompt does not fit the model's window, and ModelError when there is no
         answer after the implementation's own retries.
+        """
+        ...
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int | None:
+        """Tokens of `messages` as a prompt, the chat template's own included; None where nobody counts them.
+
+        Never raises: who asks can estimate.
         """
         ...
 

@@ -9,24 +9,29 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Literal
 
 import httpx
 
 from kb_ray.errors import ConfigError, ModelError
 from kb_ray.model import wire
 from kb_ray.model.completer import ModelInfo, Request
-from kb_ray.records import Completion
+from kb_ray.records import Completion, Message
 
 CHECK_TIMEOUT_S = 8.0
 """So that a refusal, the command's own start included, takes less than 10 s."""
+COUNT_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 10.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 RETRY_AFTER_MAX_S = 120.0
 """The longest wait that a server's Retry-After may ask for."""
+
+_NOT_UNDERSTOOD = frozenset({400, 422})
+_NO_ROUTE = frozenset({401, 403, 404, 405, 501})
 
 
 class _Transient(Exception):
@@ -58,6 +63,8 @@ class OpenAICompleter:
     ) -> None:
         self.base_url = _checked_url(base_url)
         self.model = model
+        self.window: int | None = None
+        self._counts: Literal["chat", "text"] | None = "chat"
         self._has_key = bool(api_key)
         self._timeout_s = timeout_s
         self._max_retries = max_retries
@@ -113,6 +120,40 @@ class OpenAICompleter:
             raise _Transient(what, retry_after_s(response.headers.get("retry-after"), _now()))
         raise wire.refusal(response.status_code, response.content, self.base_url)
 
+    async def count_tokens(self, messages: Sequence[Message]) -> int | None:
+        """What the server's own tokenizer makes of `messages`, by vLLM's POST /tokenize beside /v1.
+
+        Where that route takes no chats, the text is counted and the template's share added, rather too much. None
+        where there is no such route, which is found out once, or where it fails this time.
+        """
+        if self._counts == "chat":
+            counted = await self._tokenize(wire.tokenize_chat_body(messages, self.model), otherwise="text")
+            if self._counts == "chat":
+                return counted
+        if self._counts == "text":
+            counted = await self._tokenize(wire.tokenize_text_body(messages, self.model), otherwise=None)
+            return None if counted is None else counted + wire.template_tokens(messages)
+        return None
+
+    async def _tokenize(self, body: dict[str, object], otherwise: Literal["text"] | None) -> int | None:
+        """The count; `otherwise` is how to go on where the server does not understand `body`."""
+        url = f"{self.base_url.removesuffix('/v1')}/tokenize"
+        try:
+            async with asyncio.timeout(COUNT_TIMEOUT_S):
+                response = await self._client.post(url, json=body)
+            if response.is_success:
+                return wire.token_count(response.content)
+        except (TimeoutError, httpx.RequestError):
+            return None
+        except wire.Malformed:
+            self._counts = None
+            return None
+        if response.status_code in _NOT_UNDERSTOOD:
+            self._counts = otherwise
+        elif response.status_code in _NO_ROUTE:
+            self._counts = None
+        return None
+
     async def check(self) -> ModelInfo:
         """The model that will answer, and its window. ConfigError, within CHECK_TIMEOUT_S, says why there is none."""
         response = await self._list_models()
@@ -124,7 +165,7 @@ class OpenAICompleter:
                 f"{self.base_url}/models gives {error}: is it an OpenAI-compatible server? Pass --vllm-url"
             ) from None
         info = self._choose(served)
-        self.model = info.model
+        self.model, self.window = info.model, info.max_model_len
         return info
 
     async def _list_models(self) -> httpx.Response:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kb_ray.errors import ModelError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.builtin_script import builtin_script
 from kb_ray.model.completer import ModelInfo, Request
 from kb_ray.model.script_file import ScriptLine, read_script
-from kb_ray.records import Completion, Usage
+from kb_ray.records import Completion, Message, Usage
 
 LATENCY_S = 0.01
 """Seconds that every answer takes."""
@@ -24,6 +24,7 @@ class ScriptedCompleter:
     """A Completer. Samples and attempts of a task all get the same answers."""
 
     model = "scripted"
+    window: int | None = None
 
     def __init__(self, load: Callable[[], tuple[ScriptLine, ...]]) -> None:
         """`load` gives the script; it is called once, when first needed, and may raise ConfigError."""
@@ -57,13 +58,17 @@ class ScriptedCompleter:
             reasoning=thought,
             finish_reason=finish_reason,
             usage=Usage(
-                prompt_tokens=sum(len(message.content.split()) for message in request.messages),
+                prompt_tokens=_words(request.messages),
                 completion_tokens=words,
             ),
             latency_s=time.monotonic() - started,
             model=self.model,
             sampling=request.sampling,
         )
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int | None:
+        """Words, as in usage."""
+        return _words(messages)
 
     async def check(self) -> ModelInfo:
         """Reads the script. ConfigError where it cannot be read or a line is malformed."""
@@ -77,3 +82,7 @@ class ScriptedCompleter:
         if self._script is None:
             self._script = self._load()
         return self._script
+
+
+def _words(messages: Sequence[Message]) -> int:
+    return sum(len(message.content.split()) for message in messages)

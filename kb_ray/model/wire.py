@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from kb_ray.errors import ContextError, ModelError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.completer import ModelInfo, Request
-from kb_ray.records import Completion, Sampling, Usage
+from kb_ray.records import Completion, Message, Sampling, Usage
 
 MAX_WORDS = 300
 """Characters of a server's own words that go into a message."""
@@ -33,7 +34,7 @@ def request_body(request: Request, model: str) -> dict[str, Any]:
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "messages": _sent(request.messages),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
@@ -41,6 +42,33 @@ def request_body(request: Request, model: str) -> dict[str, Any]:
     if sampling.seed is not None:
         body["seed"] = sampling.seed
     return body
+
+
+def tokenize_chat_body(messages: Sequence[Message], model: str) -> dict[str, Any]:
+    """The JSON body of vLLM's POST /tokenize for a chat, counted as the prompt of an answer."""
+    return {"model": model, "messages": _sent(messages), "add_generation_prompt": True}
+
+
+def tokenize_text_body(messages: Sequence[Message], model: str) -> dict[str, Any]:
+    """The same for a server whose route takes plain text only: what the chat template adds is not counted."""
+    return {"model": model, "prompt": "\n".join(message.content for message in messages)}
+
+
+def template_tokens(messages: Sequence[Message]) -> int:
+    """Tokens that a chat template adds to the text, rather too many: role names, marks, a date."""
+    return 16 * len(messages) + 64
+
+
+def token_count(answer: bytes) -> int:
+    """What POST /tokenize counted. Malformed where it is another server's route of that name."""
+    count = json_object(answer).get("count")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise Malformed("an answer without a count of tokens")
+    return count
+
+
+def _sent(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def completion(answer: bytes, *, model: str, sampling: Sampling, latency_s: float) -> Completion:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kb_ray.likeness import likeness
 
+from kb_ray.likeness import likeness
 from tests.fixtures_bench import KERNEL, changed
 from tests.threats.pieces import COPY
 

@@ -38,27 +38,32 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench.api": (*PURE, "bench", "tasks.program"),
     "model": (*PURE, "model", "extract", "extraction"),
     "traces": (*PURE, "traces"),
+    "reporting": (*PURE, "reporting", "score", "statuses", "traces"),
     "config": (*PURE, "bench.protocol"),
     "config_sources": (*PURE, "config", "env_vars"),
     "cluster": (*PURE, "env_vars"),
     "tally": PURE,
     "places": (),
+    "asking": (*PURE, "config", "model.completer", "prompts", "refine", "tally", "places"),
+    "score": (*PURE, "statuses", "score", "tasks.quality"),
     "drive": (
-        *PURE, "config", "bench.protocol", "model.completer", "prompts", "refine", "tally", "places", "traces.run",
+        *PURE, "asking", "config", "bench.protocol", "model.completer", "prompts", "refine", "tally", "traces.run",
     ),
 }  # fmt: skip
 """Part -> what of kb_ray it may import. The most specific name counts. What is not here is an entry point or
 serves several of them: it may import anything, and nothing above may import it."""
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "torch": ("bench.child", "model.smollm2"),
+    "torch": ("bench.child", "model.smollm2", "model.in_process"),
     "triton": ("bench.child",),
     "datasets": ("tasks",),
-    "transformers": ("model.smollm2",),
-    "ray": ("bench.actor", "bench.api", "bench.pool", "bench.worker", "cluster", "preflight", "serve"),
+    "transformers": ("model.smollm2", "model.in_process"),
+    "ray": ("compact", "bench.actor", "bench.api", "bench.pool", "bench.worker", "cluster", "preflight", "serve"),
     "boto3": ("traces.s3",),
     "botocore": ("traces.s3",),
+    "huggingface_hub": ("exporting.hub", "tasks.hub"),
     "rich": ("observe",),
+    "matplotlib": ("reporting.drawing",),
 }
 """Distribution -> the only parts that import it, at whatever depth."""
 

@@ -19,6 +19,7 @@ from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.config import RunConfig
 from kb_ray.config_sources import build_parser
 from kb_ray.doctor import DoctorConfig
+from kb_ray.evaluation.options import EvaluateConfig
 from kb_ray.records import Stage, Status, StopReason, validity
 from kb_ray.traces.columns import SCHEMA
 
@@ -30,6 +31,8 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 TOP_FOLDERS = ("kb_ray", "docs", "jobs", "deployments", "tests", "requirements")
 # What nobody outside could know or use. In brackets, so that this file does not say it either.
 PRIVATE = (r"/wor[k]\b", r"\bissues?\s+#?\d", r"(?<![\w&/])#\d", r"\ba[g]ents?\b(?! training)", r"\b(pypi|npmjs)\.")
+OPTIONS = {"kb_ray.compact": "CompactOptions", "kb_ray.report": "ReportOptions"}
+"""Commands whose flags are the fields of a class."""
 
 FIRST_DOCUMENT = (
     *("--vllm-url", "--output", "--kernelbook-samples", "--kernelbench-samples", "--batch-size", "--save-interval"),
@@ -73,14 +76,13 @@ def tables(text: str) -> Iterator[list[dict[str, str]]]:
 @cache
 def flags_of(module: str) -> frozenset[str]:
     """Flags of `python -m module`, as its parser or its source declares them."""
-    configs = {"kb_ray.generate": RunConfig, "kb_ray.doctor": DoctorConfig}
+    configs = {"kb_ray.generate": RunConfig, "kb_ray.doctor": DoctorConfig, "kb_ray.evaluate": EvaluateConfig}
     if module in configs:
         parser: ArgumentParser = build_parser(configs[module], module)
         return frozenset(option for action in parser._actions for option in action.option_strings)
-    if module == "kb_ray.compact":
-        from kb_ray.compact import CompactOptions
-
-        return frozenset("--" + name.replace("_", "-") for name in CompactOptions.model_fields)
+    if module in OPTIONS:
+        fields = getattr(importlib.import_module(module), OPTIONS[module]).model_fields
+        return frozenset("--" + name.replace("_", "-") for name in fields)
     return frozenset(re.findall(r'"(--[a-z-]+)"', source_of(module).read_text(encoding="utf-8")))
 
 
@@ -118,6 +120,7 @@ def test_a_flag_by_itself_is_one_of_generate(path: Path) -> None:
     own = flags_of("kb_ray.generate")
     alone = [span for span in SPAN.findall(prose(page(path))) if span.startswith("--")]
     elsewhere = {"--rows-per-file"} if path.name == "traces.md" else set()
+    elsewhere |= flags_of("kb_ray.evaluate") if path.name == "metrics.md" else set()
     assert {flag for span in alone for flag in FLAG.findall(span)} - own - elsewhere == set()
 
 

@@ -23,6 +23,7 @@ from extraction_cases import (
     fence,
     tag,
 )
+from extraction_chats import CHATS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,15 @@ def same(first: str, second: str) -> bool:
     return ast.dump(ast.parse(first)) == ast.dump(ast.parse(second))
 
 
-@pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)
+CASES = FOUND | CHATS
+
+
+def test_there_are_enough_cases_and_none_is_there_twice() -> None:
+    assert len(CASES) == len(FOUND) + len(CHATS)
+    assert len({case.text for case in CASES.values()}) == len(CASES) >= 140
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_meant_code_is_found_and_the_rule_named(case: Case) -> None:
     found = answer(case.text)
     assert isinstance(found, Candidate), found
@@ -46,6 +55,25 @@ def test_the_meant_code_is_found_and_the_rule_named(case: Case) -> None:
         warnings.simplefilter("ignore")
         assert same(found.code, case.code), found.code
     assert found.rule == case.rule
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_code_found_is_found_again_however_it_is_marked(case: Case) -> None:
+    found = answer(case.text)
+    assert isinstance(found, Candidate)
+    for text in (
+        tag(found.code),
+        f"{PROSE}~~~~~~python\n{found.code}~~~~~~\n",
+        f"<think>\n{tag(OLD)}</think>{tag(found.code)}",
+    ):
+        again = answer(text)
+        assert isinstance(again, Candidate)
+        assert again.code == found.code
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_line_ends_do_not_matter(case: Case) -> None:
+    assert answer(case.text.replace("\r\n", "\n").replace("\n", "\r\n")) == answer(case.text)
 
 
 COMPLETE_THOUGH_CUT = {

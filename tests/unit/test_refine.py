@@ -11,6 +11,7 @@ from kb_ray.prompts.feedback import feedback
 from kb_ray.prompts.opening import prompt_hash
 from kb_ray.records import (
     Episode,
+    ErrorDetail,
     Message,
     Stage,
     Status,
@@ -32,6 +33,8 @@ from kb_ray.refine import (
     Policy,
     State,
     best_turn,
+    prompt_of,
+    requests,
     start,
     step,
     to_episode,
@@ -187,6 +190,38 @@ def test_a_turn_records_what_was_asked_answered_and_waited_for() -> None:
     made = episode(state, finish)
     assert made.messages[-1] == Message(role="assistant", content=completion().text, reasoning="because")
     assert Episode.model_validate_json(made.model_dump_json()) == made
+
+
+def test_feedback_shows_the_candidates_own_line() -> None:
+    error = ErrorDetail(category="X", message="it failed", line=2)
+    verdict = failed().model_copy(update={"error": error})
+    _, action = play([verdict], max_turns=2)
+    assert isinstance(action, Ask)
+    assert "line 2: it failed\n2 |     return kernel[(1,)](x)\n" in action.messages[-1].content
+
+
+def test_a_shortened_request_is_the_one_whose_hash_the_turn_keeps_and_can_be_found_again() -> None:
+    state, _ = play([failed(), failed(passed=2)], max_turns=3)
+    choices = requests(state)
+    assert len(choices) >= 2
+    for sent in choices:
+        after, _ = step(state, Answered(completion=completion(), sent=sent))
+        after, finish = step(after, Judged(verdict=failed()))
+        assert after.turns[-1].prompt_hash == prompt_hash(sent)
+        assert after.messages[: len(state.messages)] == state.messages
+        assert isinstance(finish, Finish)
+        made = episode(after, finish)
+        assert prompt_hash(prompt_of(made, 2)) == prompt_hash(sent)
+        assert [len(prompt_of(made, index)) for index in (0, 1)] == [2, 4]
+
+
+def test_a_prompt_that_no_form_of_the_conversation_has_is_not_made_up() -> None:
+    state, finish = play([failed()], max_turns=1)
+    assert isinstance(finish, Finish)
+    made = episode(state, finish)
+    other = made.model_copy(update={"turns": (made.turns[0].model_copy(update={"prompt_hash": "0" * 16}),)})
+    with pytest.raises(ValueError, match="no form of the conversation"):
+        prompt_of(other, 0)
 
 
 @pytest.mark.parametrize(

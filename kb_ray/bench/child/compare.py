@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kb_ray.bench.child.indices import Source, select_alike
-from kb_ray.bench.child.mismatch import PRECISION, count_wrong, describe
+from kb_ray.bench.child.mismatch import PRECISION, count_wrong, describe, place
 from kb_ray.bench.child.tolerance import BASE, Tolerance, is_inexact, plainly_close
 from kb_ray.bench.child.tolerance import tolerances as tolerances_of
 from kb_ray.bench.child.tree import flatten
@@ -150,9 +150,10 @@ def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor], pairs: Sequence
     if not count_wrong(pair.want, pair.have, allowed) or _names_alike(pair, inputs, pairs):
         return
     found = describe(pair.want, pair.have, allowed)
-    position = found.position(tuple(pair.want.shape))
-    place = f"{pair.path} at {list(position)}" if position else pair.path
-    message = f"{place}: expected {found.expected}, got {found.got}; {found.wrong} of {found.total} wrong"
+    shape = tuple(pair.want.shape)
+    position = place(found.first, shape)
+    where = f"{pair.path} at {list(position)}" if position else pair.path
+    message = f"{where}: expected {found.expected}, got {found.got}; {found.wrong} of {found.total} wrong"
     if found.max_abs_error is not None:
         message += (
             f", largest error {found.max_abs_error:.3g} (allowed {allowed.atol:.3g} + {allowed.rtol:.3g} x |expected|)"
@@ -162,6 +163,7 @@ def _check_elements(pair: _Pair, inputs: Sequence[torch.Tensor], pairs: Sequence
     raise _Differs(
         Status.NONFINITE if found.nonfinite else Status.MISMATCH,
         message,
+        detail="\n".join(f"At {list(place(i, shape))}: expected {want}, got {got}" for i, want, got in found.others),
         output=pair.path,
         position=position,
         expected=found.expected,

@@ -35,14 +35,17 @@ class Mismatch:
     max_abs_error: float | None
     max_rel_error: float | None
     pattern: str | None
+    others: tuple[tuple[int, str, str], ...] = ()
+    """Flat index, expected and got of the next two wrong elements and of the last one."""
 
-    def position(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Index of the first wrong element in a tensor of `shape`."""
-        rest, index = self.first, []
-        for size in reversed(shape):
-            rest, at = divmod(rest, size)
-            index.append(at)
-        return tuple(reversed(index))
+
+def place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Index in a tensor of `shape` of the element with this flat row-major index."""
+    index = []
+    for size in reversed(shape):
+        flat, at = divmod(flat, size)
+        index.append(at)
+    return tuple(reversed(index))
 
 
 def count_wrong(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance) -> int:
@@ -69,6 +72,7 @@ def describe(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance) -> M
         max_abs_error=found.max_abs,
         max_rel_error=found.max_rel,
         pattern=_pattern(expected, got, allowed, found),
+        others=tuple((i, _shown(expected, i), _shown(got, i)) for i in found.others()),
     )
 
 
@@ -102,6 +106,11 @@ class _Found:
         self.where.append((part + start).cpu())
         self.want.append(want[part].cpu())
         self.have.append(have[part].cpu())
+
+    def others(self) -> list[int]:
+        """Flat indices of a few wrong elements beside the first."""
+        where = torch.cat(self.where)[1:3].tolist() if self.where else []
+        return where + ([self.last] if self.last > max([self.first, *where]) else [])
 
     def _errors(self, want: torch.Tensor, have: torch.Tensor) -> None:
         error, size = (have - want).abs(), want.abs()

@@ -27,6 +27,7 @@ WEIGHTS = "weights"
 """Name of the hidden case in which weights that begin as a constant have moved off it."""
 CACHED_BYTES = {True: 8 << 30, False: 2 << 30}
 """Of all tasks' cases together, on a GPU and on a CPU."""
+TASKS_KEPT = 500
 ORACLE_BYTES = 4 << 30
 """Cases larger than this get no float64 answer beside them: it would take four times their memory."""
 
@@ -218,12 +219,14 @@ class References:
         self.process.free(names + [f"out_{n}" for n in names], settings.timeout_s)
 
     def _evict(self) -> None:
-        """Drop the cases of the tasks unused for longest, while all together are too large."""
-        total = sum(case.bytes() for loaded in self._tasks.values() for case in loaded.kept())
+        """Forget the tasks unused for longest, while they are too many or all cases together too large."""
+        sizes = {key: sum(case.bytes() for case in loaded.kept()) for key, loaded in self._tasks.items()}
+        total = sum(sizes.values())
         for key in list(self._tasks)[:-1]:
-            if total <= CACHED_BYTES[self.cuda]:
+            if total <= CACHED_BYTES[self.cuda] and len(self._tasks) <= TASKS_KEPT:
                 return
-            total -= sum(case.bytes() for case in self._tasks.pop(key).kept())
+            total -= sizes[key]
+            del self._tasks[key]
 
 
 def timed_slots(cases: list[Case]) -> list[str]:

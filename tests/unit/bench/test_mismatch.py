@@ -79,3 +79,18 @@ def test_reduction_size_is_the_longest_axis_or_the_share_of_an_output() -> None:
     assert reduction_size([torch.empty(40, 50)], torch.empty(())) == 2000
     assert reduction_size([], torch.empty(3)) == 1
     assert reduction_size([torch.empty(0)], torch.empty(0)) == 1
+
+
+def test_a_few_more_elements_are_told_with_their_places() -> None:
+    got = X.clone()
+    got.view(-1)[[3, 50, 64, 200, 4095]] += 1
+    error = error_of(compare(X, got))
+    assert error.position == (0, 3)
+    assert [line.partition(": expected ")[0] for line in error.detail.splitlines()] == [
+        "At [0, 50]",
+        "At [1, 0]",
+        "At [63, 63]",
+    ]
+    got = X.clone()
+    got.view(-1)[7] += 1
+    assert error_of(compare(X, got)).detail == ""

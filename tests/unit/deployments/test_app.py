@@ -28,7 +28,10 @@ def test_a_gpu_model_asks_for_a_gpu_of_its_kind_per_worker() -> None:
     config = _config(accelerator="H100", cpus=2, replicas=3, engine={"tensor_parallel_size": 2})
     assert config["accelerator_type"] == "H100"
     assert config["accelerator_config"] == {"kind": "gpu"}
-    assert config["placement_group_config"] == {"bundle_per_worker": {"CPU": 2.0, "GPU": 1.0}}
+    assert config["placement_group_config"] == {
+        "bundle_per_worker": {"CPU": 2.0, "GPU": 1.0},
+        "strategy": "STRICT_PACK",
+    }
     assert config["deployment_config"]["num_replicas"] == 3
     assert config["engine_kwargs"] == {"tensor_parallel_size": 2}
 
@@ -36,7 +39,7 @@ def test_a_gpu_model_asks_for_a_gpu_of_its_kind_per_worker() -> None:
 def test_a_cpu_model_asks_for_no_gpu() -> None:
     config = _config(device="cpu")
     assert config["accelerator_type"] is None
-    assert config["placement_group_config"] == {"bundle_per_worker": {"CPU": 1.0}}
+    assert config["placement_group_config"]["bundle_per_worker"] == {"CPU": 1.0}
 
 
 def test_options_of_the_file_win_over_what_is_set_for_every_deployment() -> None:

@@ -75,6 +75,7 @@ class ModelServer:
         self.replies: list[Reply] = [answers()]
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.in_flight = 0
         self.most_in_flight = 0
 
@@ -85,6 +86,7 @@ class ModelServer:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         reply = self.replies[min(self.requests, len(self.replies) - 1)]
         self.headers.append(dict(request.headers))
+        self.paths.append(request.path)
         if request.method == "POST":
             self.bodies.append(await request.json())
         self.in_flight += 1
@@ -99,7 +101,7 @@ class ModelServer:
 async def running(server: ModelServer) -> AsyncIterator[ModelServer]:
     """`server` listening on a free port; its `url` ends in /v1."""
     app = web.Application()
-    app.router.add_route("*", "/v1/{tail:.*}", server.handle)
+    app.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

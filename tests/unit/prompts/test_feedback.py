@@ -130,13 +130,16 @@ def test_a_correct_kernel_is_too_slow_or_a_success(
 
 
 def test_a_hack_is_told_what_was_seen() -> None:
-    evidence = Evidence(kernel_launches=0, torch_ops={"aten::relu": 5, "aten::add": 10}, flags=("result_cache",))
+    evidence = Evidence(
+        kernel_launches=0, torch_ops={"aten::relu": 5, "aten::add": 10}, flags=("gpu_busy", "zeros_pass")
+    )
     status = Status.HACK
     told = feedback(Verdict.of(status, Stage.FULL, evidence=evidence, error=error(status)), 1.0)
     assert "NOT A REAL KERNEL" in told
     assert "Launches of kernels of this file: 0\n" in told
     assert "PyTorch operators that computed: aten::add x10, aten::relu x5\n" in told
-    assert "Noted: result_cache\n" in told
+    assert "work was left on the GPU" in told
+    assert "zeros" not in told, "what would pass for a task is never told"
 
 
 def test_a_cut_off_answer_is_told_of_the_limit_and_a_missing_one_what_was_looked_for() -> None:

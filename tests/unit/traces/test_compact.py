@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from kb_ray.compact import compact, main
-from kb_ray.errors import ConfigError
+from kb_ray.compact import Pieces, compact, main, write_here
+from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import StopReason
-from kb_ray.traces.layout import list_parts, part_key, read_manifest
+from kb_ray.traces.layout import FinalFile, list_parts, part_key, read_manifest
 from kb_ray.traces.resume import finished
 from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
-from kb_ray.traces.store import LocalStore
+from kb_ray.traces.store import LocalStore, Store
 from kb_ray.traces.views import episodes
 from tests.unit.traces.examples import make_episode
 
@@ -123,9 +124,9 @@ def test_an_empty_store_is_the_users_error_and_stays_empty(store: LocalStore) ->
 def test_the_command_tells_what_it_made(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
     put_part(store, 0)
     put_part(store, 1)
-    assert main([store.uri, "--rows-per-file", "1", "--delete-parts"]) == 0
+    assert main([store.uri, "--delete-parts"]) == 0
     out = capsys.readouterr().out
-    assert "2 episodes in 2 files" in out
+    assert "2 episodes in 1 files" in out
     assert f"{store.uri}/final/*.parquet" in out
     assert list_parts(store) == []
     manifest = read_manifest(store)
@@ -142,10 +143,64 @@ def test_unusable_input_is_one_line_and_exit_code_2(argv: list[str], capsys: pyt
     assert captured.out == ""
 
 
+def test_a_damaged_part_stops_it_and_with_leave_is_named_and_kept_for_good(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_part(store, 0)
+    put_part(store, 1)
+    broken, whole = list_parts(store)
+    path = Path(store.uri) / broken
+    path.write_bytes(path.read_bytes()[:-9])
+    assert main([store.uri, "--delete-parts"]) == 2
+    assert broken in capsys.readouterr().err
+    assert list_parts(store) == [broken, whole]
+    assert main([store.uri, "--delete-parts", "--skip-corrupt"]) == 0
+    assert f"skipped {broken}" in capsys.readouterr().err
+    assert list_parts(store) == [broken]
+    assert final_rows(store) == [(1, 1)]
+
+
+def test_a_row_group_holds_a_bounded_number_of_episodes(store: LocalStore) -> None:
+    for first in range(0, 600, 200):
+        put_part(store, *range(first, first + 200))
+    compact(store)
+    [path] = (Path(store.uri) / "final").iterdir()
+    metadata = pq.ParquetFile(path).metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [500, 100]
+
+
+def test_a_compaction_that_another_one_overtook_leaves_the_other_ones_manifest(store: LocalStore) -> None:
+    put_part(store, 0)
+    put_part(store, 1)
+
+    def overtaken(store: Store, plans: Sequence[Pieces]) -> list[FinalFile]:
+        files = write_here(store, plans)
+        compact(store, rows_per_file=2)
+        return files
+
+    with pytest.raises(StoreError, match="another compaction ran meanwhile"):
+        compact(store, rows_per_file=1, write=overtaken)
+    assert held(store) == final_rows(store) == [(0, 1), (1, 1)]
+
+
+def test_parts_written_meanwhile_are_neither_lost_nor_deleted_too_soon(store: LocalStore) -> None:
+    put_part(store, 0)
+
+    def slow(store: Store, plans: Sequence[Pieces]) -> list[FinalFile]:
+        put_part(store, 1)
+        return write_here(store, plans)
+
+    compact(store, delete_parts=True, write=slow)
+    assert held(store) == [(0, 1), (1, 1)]
+    assert final_rows(store) == [(0, 1)]
+    compact(store, delete_parts=True)
+    assert final_rows(store) == [(0, 1), (1, 1)]
+
+
 def test_a_damaged_manifest_is_reported_not_ignored(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
     put_part(store, 0)
     store.replace("_manifest.json", b"{")
-    assert main([store.uri]) == 1
+    assert main([store.uri]) == 2
     assert "_manifest.json is damaged" in capsys.readouterr().err
 
 

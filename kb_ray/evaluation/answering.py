@@ -1,0 +1,82 @@
+"""Who answers in an evaluation, and which of the planned episodes are wanted.
+
+Turns settings into a completer and a selection; runs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kb_ray.errors import ConfigError
+from kb_ray.evaluation.options import EvaluateOptions
+from kb_ray.model.completer import Completer
+from kb_ray.preflight import Planned
+
+
+@dataclass
+class Selection:
+    """Takes what is wanted of a plan, and remembers it, so that metrics are over just that."""
+
+    options: EvaluateOptions
+    files: Completer | None = None
+    """The files that answer, with --samples-dir."""
+    chosen: set[tuple[str, int]] = field(default_factory=set)
+    """(task_id, sample) of the plan that is run."""
+
+    def __call__(self, planned: Planned) -> Planned:
+        """The wanted part of a plan. ConfigError where that is nothing."""
+        kept = planned
+        if self.options.level:
+            kept = [(task, sample) for task, sample in kept if task.level in self.options.level]
+            if not kept:
+                raise ConfigError(f"--level {' '.join(map(str, self.options.level))} leaves none of the planned tasks")
+        kept = self._with_files(kept)
+        if self.options.num_tasks is not None:
+            first = set(list(dict.fromkeys(task.task_id for task, _ in kept))[: self.options.num_tasks])
+            kept = [(task, sample) for task, sample in kept if task.task_id in first]
+        self.chosen = {(task.task_id, sample) for task, sample in kept}
+        return kept
+
+    def wanted(self, task_id: str, sample: int) -> bool:
+        """Whether an episode belongs to what was planned."""
+        return (task_id, sample) in self.chosen
+
+    def _with_files(self, planned: Planned) -> Planned:
+        from kb_ray.model.sample_files import SampleFiles
+
+        if not isinstance(self.files, SampleFiles):
+            return planned
+        files = self.files
+        kept = [(task, sample) for task, sample in planned if files.has(task)]
+        if not kept:
+            raise ConfigError(f"--samples-dir: {self.options.samples_dir} has files for none of the planned problems")
+        return kept
+
+
+def answering(options: EvaluateOptions) -> tuple[EvaluateOptions, Completer | None, Selection]:
+    """(settings of the run, who answers in place of a server, which episodes are wanted)."""
+    changes: dict[str, object] = {"tasks": options.task_sources()}
+    completer: Completer | None = None
+    if options.samples_dir is not None:
+        from kb_ray.model.sample_files import SampleFiles
+
+        files = SampleFiles(options.samples_dir)
+        levels = options.level or files.levels
+        if not options.tasks:
+            changes["tasks"] = ("kernelbench:" + ",".join(map(str, levels)),)
+        # A file is one answer; nobody is there to hear feedback.
+        changes |= {"samples": files.samples, "multi_turn": False}
+        completer = files
+    elif options.in_process is not None:
+        from kb_ray.model.in_process import InProcessCompleter
+
+        completer = InProcessCompleter(options.in_process, local=options.model_path is not None)
+    return options.model_copy(update=changes), completer, Selection(options, completer)
+
+
+def is_store(name: str) -> bool:
+    """Whether a side of --compare is a trace store rather than a checkpoint."""
+    from kb_ray.model.in_process import is_checkpoint
+
+    return "://" in name or not is_checkpoint(Path(name).expanduser())

@@ -1,0 +1,142 @@
+"""Results as other projects write them: the second document's JSON, and KernelBench's run folders.
+
+Turns episodes into plain JSON values; who reads them decides what they mean. Writes no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kb_ray.records import Episode, Timing, Turn, Verdict
+from kb_ray.score.formulas import mean, pass_at_k
+from kb_ray.score.outcomes import Outcome
+from kb_ray.score.reward import staged_reward
+
+Json = dict[str, Any]
+_NOT_TIMED = -1.0
+"""KernelBench's own sign for a kernel without a time."""
+
+
+def tritonrl(model: str, found: Sequence[Outcome]) -> Json:
+    """The second document's output: rates in percent over the best of turns, then each episode's stage and reward."""
+    judged = [item for item in found if item.judged]
+    best = [item.best_answer for item in judged]
+
+    def percent(name: str) -> float:
+        return round(100 * sum(bool(turn and getattr(turn, name)) for turn in best) / len(best), 2) if best else 0.0
+
+    several = any(item.sample for item in judged)
+    return {
+        "model_path": model,
+        "num_tasks": len({item.task_id for item in judged}),
+        "metrics": {f"{name}_rate": percent(name) for name in ("valid", "compiled", "correct")},
+        "detailed_results": [
+            {
+                "id": f"{item.task_id}#{item.sample}" if several else item.task_id,
+                "stage": turn.stage if turn else "extract",
+                "reward": round(staged_reward(turn), 4) if turn else 0.0,
+            }
+            for item, turn in zip(judged, best, strict=True)
+        ],
+    }
+
+
+class KernelBenchRuns:
+    """KernelBench's files by level, one episode after another. Episodes of other tasks are left out."""
+
+    def __init__(self) -> None:
+        self._results: dict[int, dict[int, list[Json]]] = {}
+        self._references: dict[int, dict[str, list[float]]] = {}
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Takes those that have a level and a problem's number."""
+        for episode in episodes:
+            task = episode.task
+            if task.level is None or task.problem_id is None or episode.best_turn is None:
+                continue
+            turn = episode.turns[episode.best_turn]
+            problems = self._results.setdefault(task.level, {})
+            problems.setdefault(task.problem_id, []).append(_entry(episode.sample, turn))
+            times = self._references.setdefault(task.level, {}).setdefault(f"{task.name}.py", [])
+            if turn.verdict.reference_time is not None:
+                times.append(turn.verdict.reference_time.trimmed_mean_ms)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels seen, ascending."""
+        return tuple(sorted(self._results))
+
+    def eval_results(self, level: int) -> Json:
+        """eval_results.json: entries by problem, samples in order."""
+        return {
+            str(problem): sorted(entries, key=lambda entry: int(entry["sample_id"]))
+            for problem, entries in sorted(self._results[level].items())
+        }
+
+    def pass_at_k_results(self, level: int) -> Json:
+        """pass_at_k_results.json: of each problem and averaged, for k up to the samples that all problems have."""
+        counts = {
+            problem: (len(entries), sum(entry["correctness"] for entry in entries))
+            for problem, entries in sorted(self._results[level].items())
+        }
+        most = min(n for n, _ in counts.values())
+        problems = {
+            str(problem): {
+                "total_samples": n,
+                "correct_samples": c,
+                **{f"pass@{k}": pass_at_k(n, c, k) for k in range(1, most + 1)},
+            }
+            for problem, (n, c) in counts.items()
+        }
+        averages = {
+            f"avg_pass@{k}": sum(row[f"pass@{k}"] for row in problems.values()) / len(problems)
+            for k in range(1, most + 1)
+        }
+        metadata = {
+            "total_problems": len(problems),
+            "problems_with_samples": len(problems),
+            "total_evaluated_samples": sum(n for n, _ in counts.values()),
+            "total_correct_samples": sum(c for _, c in counts.values()),
+        }
+        return {"averages": averages, "metadata": metadata, "problems": problems}
+
+    def baseline(self, level: int) -> Json:
+        """A baseline file with the reference times of this very run, in ms: the mean over a problem's samples.
+
+        0 where no sample was timed. Such a problem has no kernel that counts, and KernelBench's analysis would take
+        one without an entry out of the tasks that shares are of.
+        """
+        times = self._references.get(level, {})
+        return {f"level{level}": {name: {"mean": mean(found) or 0.0} for name, found in sorted(times.items())}}
+
+
+def _entry(sample: int, turn: Turn) -> Json:
+    verdict = turn.verdict
+    # KernelBench knows no doubt: a speed that cannot be trusted must not come out as a fast, right kernel.
+    doubtful = verdict.correct and verdict.timed and not verdict.trusted
+    return {
+        "sample_id": sample,
+        "compiled": verdict.compiled,
+        "correctness": verdict.correct and not doubtful,
+        "metadata": _metadata(verdict, doubtful),
+        "runtime": verdict.kernel_time.trimmed_mean_ms if verdict.kernel_time else _NOT_TIMED,
+        "runtime_stats": _stats(verdict.kernel_time, verdict.env.gpu),
+    }
+
+
+def _metadata(verdict: Verdict, doubtful: bool) -> Json:
+    found: Json = {"hardware": verdict.env.gpu or verdict.env.device, "status": verdict.status.value}
+    if verdict.error is not None:
+        found["error"] = f"{verdict.error.category}: {verdict.error.message}"
+    if doubtful:
+        found["untrusted"] = list(verdict.evidence.flags)
+    return found
+
+
+def _stats(timing: Timing | None, gpu: str | None) -> Json:
+    if timing is None:
+        return {}
+    samples = timing.samples_ms
+    ends = {"min": min(samples), "max": max(samples)} if samples else {}
+    return {"mean": timing.trimmed_mean_ms, "std": timing.std_ms, **ends, "num_trials": timing.n, "hardware": gpu}

@@ -1,0 +1,167 @@
+"""From a trace store to results: outcomes that are wanted, metrics.json, files in other formats.
+
+Reads one store and writes one local folder; prints nothing. Which store and why is evaluate's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kb_ray
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
+from kb_ray.evaluation.options import EvaluateOptions
+from kb_ray.records import Episode, Record
+from kb_ray.score.baselines import PublishedRow, published
+from kb_ray.score.metrics import summarise_outcomes
+from kb_ray.score.outcomes import Outcome, flagged_tasks, outcomes
+from kb_ray.score.summary import Summary
+from kb_ray.traces.reading import Survey, read_episodes, survey
+from kb_ray.traces.run import read_run
+from kb_ray.traces.store import Store
+
+Wanted = Callable[[str, int], bool]
+"""(task_id, sample) -> whether it is wanted."""
+
+
+class Results(Record):
+    """Content of metrics.json."""
+
+    version: int = 1
+    kb_ray: str = kb_ray.__version__
+    store: str
+    run_id: str | None
+    """None where the store has no run.json."""
+    fingerprint: str | None
+    model: str | None
+    skipped_files: tuple[str, ...] = ()
+    """Damaged files that were left out."""
+    gpu_hours: float
+    """GPU hours of verdicts."""
+    cost: float | None = None
+    """`gpu_hours` times the price, where one was given."""
+    summary: Summary
+    published: tuple[PublishedRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A store, looked at."""
+
+    found: Survey
+    outcomes: list[Outcome]
+    """Episodes that are wanted; each (task, sample) once."""
+    results: Results
+
+
+def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None = None) -> Evaluated:
+    """Metrics of the store's episodes, or of those `wanted`. ConfigError where nothing is left or files are damaged."""
+    found = survey(store, skip_corrupt=options.skip_corrupt)
+    kept = _filtered(list(outcomes(read_episodes(found))), options, wanted, store.uri)
+    summary = summarise_outcomes(kept, exclude_flagged=options.exclude_flagged)
+    run = _run(store)
+    hours = sum(turn.gpu_s for item in kept for turn in item.turns) / 3600
+    price = options.gpu_hour_price
+    results = Results(
+        store=store.uri,
+        run_id=run.get("run_id"),
+        fingerprint=run.get("fingerprint"),
+        model=run.get("model"),
+        skipped_files=tuple(file.key for file in found.damaged),
+        gpu_hours=hours,
+        cost=None if price is None else hours * price,
+        summary=summary,
+        published=published(kept),
+    )
+    return Evaluated(found, kept, results)
+
+
+def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
+    """Outcomes of a store that are wanted, for a comparison."""
+    found = survey(store, skip_corrupt=options.skip_corrupt)
+    kept = _filtered(list(outcomes(read_episodes(found))), options, None, store.uri)
+    flagged = flagged_tasks(kept) if options.exclude_flagged else frozenset()
+    return [item for item in kept if item.task_id not in flagged]
+
+
+def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
+    """Writes metrics.json and what --format asks for; the paths. ConfigError where the folder cannot be written."""
+    folder = options.results_folder
+    written = write_json(folder, {"metrics.json": json.loads(evaluated.results.model_dump_json())})
+    files: dict[str, Any] = {}
+    if "tritonrl" in options.format:
+        model = options.in_process or evaluated.results.model or evaluated.results.store
+        files["tritonrl.json"] = tritonrl(model, evaluated.outcomes)
+    if "kernelbench" in options.format:
+        files |= _kernelbench(evaluated)
+    return written + write_json(folder, files)
+
+
+def write_json(folder: Path, files: dict[str, Any]) -> list[Path]:
+    """JSON files by path under `folder`. ConfigError where that cannot be written."""
+    written = []
+    try:
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise ConfigError(f"--results: {folder} cannot be written: {error.strerror or error}") from error
+    return written
+
+
+def _kernelbench(evaluated: Evaluated) -> dict[str, Any]:
+    """A run folder for each level, since KernelBench's own files name no level."""
+    runs = KernelBenchRuns()
+    runs.add(_episodes(evaluated))
+    if not runs.levels:
+        raise ConfigError("--format kernelbench: no episode has a level and a problem number, as KernelBench's have")
+    files: dict[str, Any] = {}
+    for level in runs.levels:
+        folder = f"kernelbench/level{level}"
+        files[f"{folder}/eval_results.json"] = runs.eval_results(level)
+        files[f"{folder}/pass_at_k_results.json"] = runs.pass_at_k_results(level)
+        files[f"{folder}/baseline.json"] = runs.baseline(level)
+    return files
+
+
+def _episodes(evaluated: Evaluated) -> Iterator[Episode]:
+    """The same episodes again: their texts and times were not kept."""
+    wanted = {item.episode_id for item in evaluated.outcomes}
+    return (episode for episode in read_episodes(evaluated.found) if episode.episode_id in wanted)
+
+
+def _filtered(found: list[Outcome], options: EvaluateOptions, wanted: Wanted | None, uri: str) -> list[Outcome]:
+    kept = [item for item in found if wanted is None or wanted(item.task_id, item.sample)]
+    _some(kept, found, "what was asked for", uri)
+    if options.level:
+        kept, before = [item for item in kept if item.level in options.level], kept
+        _some(kept, before, f"--level {' '.join(map(str, options.level))}", uri)
+    if options.num_tasks is not None and wanted is None:
+        first = set(list(dict.fromkeys(item.task_id for item in kept))[: options.num_tasks])
+        kept = [item for item in kept if item.task_id in first]
+    if options.exclude_flagged:
+        flagged = flagged_tasks(kept)
+        _some([item for item in kept if item.task_id not in flagged], kept, "--exclude-flagged", uri)
+    return kept
+
+
+def _some(kept: list[Outcome], before: list[Outcome], by: str, uri: str) -> None:
+    if not kept:
+        raise ConfigError(f"{uri}: {by} leaves none of {len(before)} episodes")
+
+
+def _run(store: Store) -> dict[str, str]:
+    """What run.json says; empty where there is none, as in a store put together by hand."""
+    try:
+        run = read_run(store)
+    except StoreError:
+        return {}
+    if run is None:
+        return {}
+    return {"run_id": run.run_id, "fingerprint": run.fingerprint, "model": str(run.identity.get("model"))}

@@ -1,0 +1,152 @@
+"""`python -m kb_ray.export STORE --view sft|rl|preference|raw|seed1`: training data from a trace store.
+
+Writes a folder with the rows and a card, or nothing. Exit codes: 0 done, 2 unusable input or nothing left, 1 the
+store or the hub fails. Knows the flags; what a view is stands in `exporting`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from kb_ray.env_vars import load_dotenv
+from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exporting import files, hub
+from kb_ray.exporting.making import Made, make
+from kb_ray.exporting.options import VIEWS, ExportOptions, Filters
+from kb_ray.statuses import Status
+from kb_ray.tasks.quality import FLAGS
+from kb_ray.traces.reading import Survey, survey
+from kb_ray.traces.store import open_store
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        load_dotenv()
+        given = _parser().parse_args(arguments)
+        options = _options(given)
+        folder = Path(given.output or f"exports/{options.view}")
+        files.check(folder.absolute(), overwrite=given.overwrite)
+        if given.push_to_hub:
+            hub.check(given.push_to_hub)
+        found = survey(open_store(given.store), skip_corrupt=given.skip_corrupt)
+        command = shlex.join(["python", "-m", "kb_ray.export", *arguments])
+        made = make(found, options, folder, command=command, overwrite=given.overwrite)
+        _tell(made, found)
+        if given.push_to_hub:
+            print(f"pushed to {hub.push(made.folder, given.push_to_hub, public=given.public)}")
+    except KbRayError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0
+
+
+def _tell(made: Made, found: Survey) -> None:
+    for file in found.damaged:
+        print(f"skipped {file.key}: {file.reason}", file=sys.stderr)
+    print(f"{made.rows} rows of {found.episodes} episodes in {made.folder}; {made.account}")
+    if made.loader:
+        print(made.loader)
+
+
+def _options(given: argparse.Namespace) -> ExportOptions:
+    if given.near_duplicates is not None and not 0.0 < given.near_duplicates <= 1.0:
+        raise ConfigError(f"--near-duplicates {given.near_duplicates:g}: give a share above 0, up to 1")
+    if given.margin < 1.0:
+        raise ConfigError(f"--margin {given.margin:g}: at least 1")
+    if given.pairs_per_task < 1:
+        raise ConfigError(f"--pairs-per-task {given.pairs_per_task}: at least 1")
+    pairs = [entry.partition("=") for entry in given.license]
+    if any(not source or not name for source, _, name in pairs):
+        raise ConfigError("--license: write SOURCE=IDENTIFIER, as in kernelbook=mit")
+    return ExportOptions(
+        view=given.view,
+        filters=Filters(
+            status=frozenset(given.status), source=frozenset(given.source), level=frozenset(given.level),
+            min_speedup=given.min_speedup, max_speedup=given.max_speedup, with_flag=frozenset(given.flag),
+            without_flag=frozenset(given.without_flag), exclude_flagged=given.exclude_flagged, trusted=given.trusted,
+        ),
+        keep=given.keep, target_speedup=given.target_speedup, conversation=given.conversation,
+        reasoning=given.reasoning, margin=given.margin, pairs_per_task=given.pairs_per_task,
+        same_prompt=given.same_prompt, allow_untimed=given.allow_untimed, near_duplicates=given.near_duplicates,
+        licenses={source: name for source, _, name in pairs},
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m kb_ray.export", description="Training data from a trace store.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("store", metavar="STORE", help="folder or s3://bucket/prefix of a run")
+    add("--view", choices=VIEWS, required=True, help="what the rows are")
+    add("--output", metavar="DIR", help="folder to make (exports/VIEW)")
+    add("--overwrite", action="store_true", help="replace what the folder holds")
+    add("--skip-corrupt", action="store_true", help="leave out files that cannot be read, and name them")
+
+    parser.set_defaults(status=[], source=[], level=[], flag=[], without_flag=[], license=[])
+    _add_filters(parser.add_argument_group("filters (repeatable ones: any of the values)"))
+    _add_forms(parser.add_argument_group("forms"))
+    add("--license", action="append", metavar="SOURCE=ID", help="licence of a source's programs, where you know it")
+    add("--push-to-hub", metavar="REPO", help="upload to this data set on the Hugging Face hub; needs HF_TOKEN")
+    add("--public", action="store_true", help="make a new repository public (private)")
+    return parser
+
+
+def _add_filters(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    statuses = [str(status) for status in Status]
+    add("--status", action="append", choices=statuses, metavar="STATUS", help="of the answer: ok, mismatch, ...")
+    add("--min-speedup", type=float, metavar="X", help="trusted speedup of the answer at least")
+    add("--max-speedup", type=float, metavar="X", help="trusted speedup of the answer at most")
+    add("--source", action="append", metavar="NAME", help="builtin, kernelbench, kernelbook, folder, file")
+    add("--level", action="append", type=int, metavar="N", help="of the task")
+    add(
+        "--flag",
+        action="append",
+        metavar="FLAG",
+        help=f"held against task or verdict: {', '.join(list(FLAGS)[:2])}, ...",
+    )
+    add("--without-flag", action="append", metavar="FLAG", help="not held against task or verdict")
+    add("--exclude-flagged", action="store_true", help="no task that a kernel which computes nothing would pass")
+    add("--trusted", action="store_true", help="only verdicts of a GPU that nothing is held against")
+    add("--near-duplicates", type=float, metavar="SHARE", help="count answers this much alike once; 0.95 is cautious")
+
+
+def _add_forms(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--keep", choices=("correct", "fast", "best", "all"), default="correct", help="sft: which answer (%(default)s)")
+    add("--target-speedup", type=float, default=1.0, metavar="X", help="sft: what --keep fast means (%(default)s)")
+    add("--conversation", choices=("whole", "last"), default="whole", help="sft: all turns or one (%(default)s)")
+    add("--reasoning", choices=("drop", "field", "inline"), default="drop",
+        help="sft, preference: leave it out, as reasoning_content, or in <think> tags (%(default)s)")  # fmt: skip
+    add("--margin", type=float, default=1.2, metavar="X", help="preference: how much faster is faster (%(default)s)")
+    add("--pairs-per-task", type=int, default=4, metavar="N", help="preference: at most (%(default)s)")
+    add("--same-prompt", action="store_true", help="preference: only answers to the very same messages")
+    add("--allow-untimed", action="store_true", help="rl: a CPU's verdicts are rewards too, for correctness")
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends the process through its `finally` clauses, so that no half folder stays."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    for stopping in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stopping, _stop)
+    sys.exit(main())

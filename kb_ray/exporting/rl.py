@@ -1,0 +1,91 @@
+"""View `rl`: one answer a row, with the prompt it was given to, its verdict and its reward.
+
+The reward is 0.3 for a correct kernel plus its trusted speedup, 0 for a wrong one (a hack included), and none where
+the verdict may not be a reward: a failure of our own, an untrusted success, a CPU's verdict unless allowed.
+Does not know files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from kb_ray.exporting.answers import (
+    ANSWER_COLUMNS,
+    MESSAGES,
+    TASK_COLUMNS,
+    answer_columns,
+    as_chat,
+    prompt,
+    task_columns,
+)
+from kb_ray.exporting.options import ExportOptions
+from kb_ray.exporting.sieve import Sieve, sound, trusted_speedup
+from kb_ray.records import Episode, Status, Task, Turn, Verdict
+from kb_ray.traces.reading import Survey, read_episodes
+from kb_ray.traces.schema import SCHEMA, episode_to_row
+
+CORRECT_REWARD = 0.3
+
+_TURN = SCHEMA.field("turns").type.value_type
+_OF_TURN = ("reasoning", "finish_reason", "sampling", "token_ids", "logprobs", "policy_version", "verdict")
+_OF_TASK = ("reference_code", "style", "entry_point", "init_convention", "input_shapes")
+
+
+def schema(options: ExportOptions) -> pa.Schema:
+    """Columns of the view; `verdict` as in the traces."""
+    return pa.schema(
+        {
+            "prompt": MESSAGES,
+            "prompt_exact": pa.bool_(),
+            "completion": pa.string(),
+            "triton_code": pa.string(),
+            "reward": pa.float64(),
+            **TASK_COLUMNS,
+            **{name: SCHEMA.field(name).type for name in _OF_TASK},
+            **ANSWER_COLUMNS,
+            **{name: _TURN.field(name).type for name in _OF_TURN},
+        }
+    )
+
+
+def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
+    """One row for each turn."""
+    for episode in filter(sieve.episode, read_episodes(found)):
+        stored = None
+        for turn in episode.turns:
+            if sieve.answer(episode.task, turn.verdict) and sieve.novel(
+                episode.task, turn.triton_code, correct=turn.verdict.correct
+            ):
+                stored = stored or episode_to_row(episode)
+                yield _row(episode, turn, stored, options)
+
+
+def reward(task: Task, verdict: Verdict, *, allow_untimed: bool = False) -> float | None:
+    """The reward of a verdict; None where it may not be one."""
+    if verdict.status is Status.INFRA_ERROR or (verdict.env.device == "cpu" and not allow_untimed):
+        return None
+    if not verdict.correct:
+        return 0.0
+    speedup = trusted_speedup(verdict)
+    if speedup is not None:
+        return CORRECT_REWARD + speedup
+    return CORRECT_REWARD if allow_untimed and sound(task, verdict) else None
+
+
+def _row(episode: Episode, turn: Turn, stored: dict[str, Any], options: ExportOptions) -> dict[str, Any]:
+    messages, exact = prompt(episode, turn.index)
+    in_store = stored["turns"][turn.index]
+    return {
+        "prompt": as_chat(messages, "drop"),
+        "prompt_exact": exact,
+        "completion": turn.completion.text,
+        "triton_code": turn.triton_code,
+        "reward": reward(episode.task, turn.verdict, allow_untimed=options.allow_untimed),
+        **task_columns(episode.task, options.licenses),
+        **{name: stored[name] for name in _OF_TASK},
+        **answer_columns(episode, turn),
+        **{name: in_store[name] for name in _OF_TURN},
+    }

@@ -1,0 +1,89 @@
+"""Which parts of a conversation are given up, in which order, when it does not fit a model's window. Pure.
+
+A conversation is an opening, then an answer and its feedback for each turn. `forms` lists what may be sent of it,
+from everything to the least; tokens are bounded or estimated from the text alone. Knows no window and no server:
+who sends picks the first form that fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from kb_ray.records import Message, Turn
+
+MAX_WITHOUT_CODE: Final = 1200
+"""Characters that are left of a shortened answer in which no code was found."""
+
+_FULL, _CODE, _GONE = range(3)
+_PER_MESSAGE = 16
+"""Tokens that a chat template puts around one message: role names and marks take 4 to 10."""
+_AROUND = 64
+"""Tokens that it puts before and after all of them; some state a date or tools."""
+_CHEAP = re.compile(r"[A-Za-z]|\s(?![0-9])", re.ASCII)
+
+Messages = tuple[Message, ...]
+
+
+def forms(opening: Messages, turns: Sequence[Turn], best: int | None) -> tuple[Messages, ...]:
+    """What may be sent after `turns`, each form shorter than the one before; the first one is everything.
+
+    Reasoning is in none of them: it goes first, always. Then the prose around the code goes, from the oldest
+    answer to the last one; then whole turns, the oldest first. The opening, the last turn and its feedback, and
+    the turn with index `best` stay in every form.
+    """
+    last = len(turns) - 1
+    shape = [_FULL] * len(turns)
+    found = [_conversation(opening, turns, shape)]
+    steps = [(index, _CODE) for index in range(len(turns))]
+    steps += [(index, _GONE) for index in range(len(turns)) if index not in (best, last)]
+    for index, form in steps:
+        shape[index] = form
+        shorter = _conversation(opening, turns, shape)
+        if shorter != found[-1]:
+            found.append(shorter)
+    return tuple(found)
+
+
+def most_tokens(messages: Sequence[Message]) -> int:
+    """Tokens that `messages` can have at most: no tokenizer makes more of a text than it has bytes."""
+    text = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
+    return text + _PER_MESSAGE * len(messages) + _AROUND
+
+
+def estimated_tokens(messages: Sequence[Message]) -> int:
+    """Tokens of `messages` where nobody counts them, rather too many: about 1.5 times what they are for code.
+
+    Two letters or blanks make a token, and so does every other byte: tokenizers join letters, and often split
+    numbers into digits, with the blank before them apart.
+    """
+    text = "".join(message.content for message in messages)
+    cheap = len(_CHEAP.findall(text))
+    rest = len(text.encode("utf-8", "surrogatepass")) - cheap
+    return -(-cheap // 2) + rest + _PER_MESSAGE * len(messages) + _AROUND
+
+
+def _conversation(opening: Messages, turns: Sequence[Turn], shape: Sequence[int]) -> Messages:
+    said = [message.model_copy(update={"reasoning": None}) for message in opening]
+    for turn, form in zip(turns, shape, strict=True):
+        if form == _GONE:
+            continue
+        text = turn.completion.text
+        said.append(Message(role="assistant", content=_without_prose(turn) if form == _CODE else text))
+        said.append(Message(role="user", content=turn.feedback_given or ""))
+    return tuple(said)
+
+
+def _without_prose(turn: Turn) -> str:
+    """The answer's code alone, or its beginning and end where it has none; never longer than the answer."""
+    text = turn.completion.text
+    if turn.triton_code is not None:
+        shorter = f"<triton>\n{turn.triton_code.rstrip()}\n</triton>"
+    elif len(text) > MAX_WITHOUT_CODE:
+        mark = "\n[...]\n"
+        half = (MAX_WITHOUT_CODE - len(mark)) // 2
+        shorter = text[:half] + mark + text[-half:]
+    else:
+        return text
+    return shorter if len(shorter) < len(text) else text

@@ -1,0 +1,169 @@
+"""`python -m kb_ray.report STORE`: a trace store as one HTML page that needs no network.
+
+Thin: options, errors to exit codes, where the page goes. What is on it is made in kb_ray.reporting.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import CliApp, CliPositionalArg, SettingsConfigDict, SettingsError
+
+from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.reporting.drawing import check_available, draw_all
+from kb_ray.reporting.live import LivePage, live_server
+from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
+from kb_ray.score.summary import Summary
+from kb_ray.traces.reading import survey
+from kb_ray.traces.store import Store, open_store
+
+PAGE_NAME = "report.html"
+
+
+class ReportOptions(BaseModel):
+    """Show a trace store as one HTML page: metrics, plots, tasks, and episodes turn by turn."""
+
+    model_config = SettingsConfigDict(
+        cli_prog_name="python -m kb_ray.report",
+        use_attribute_docstrings=True,
+        frozen=True,
+        cli_implicit_flags=True,
+        cli_kebab_case=True,
+    )
+
+    store: CliPositionalArg[str]
+    """Folder or s3://bucket/prefix of a run."""
+    output: Path | None = None
+    """File of the page. Default: report.html in the store's folder; for a store on S3, here."""
+    plots: Path | None = None
+    """Folder for each plot as PNG and SVG (needs the extra `report`)."""
+    episodes: int = Field(EPISODES_SHOWN, ge=0)
+    """Episodes at most that can be read whole on the page; others only count."""
+    seed: int = 0
+    """Of the draw of those episodes."""
+    skip_corrupt: bool = False
+    """Leave damaged files out, naming them, in place of refusing the store."""
+    open: bool = False
+    """Show the page in the browser."""
+    live: bool = False
+    """Serve the page on this machine, made again as the run goes on, until Ctrl-C. Writes no file."""
+    port: int = Field(8790, ge=0, le=65535)
+    """Port of --live on 127.0.0.1; 0 takes a free one."""
+
+
+def write_report(
+    store: Store | str,
+    path: Path | str,
+    *,
+    episodes: int = EPISODES_SHOWN,
+    seed: int = 0,
+    skip_corrupt: bool = False,
+    plots: Path | None = None,
+    summary: Summary | None = None,
+) -> Report:
+    """Write the page of a store to `path`, whole or not at all, and each plot to the folder `plots`.
+
+    `summary`, the metrics of the whole store with flagged tasks apart, saves making them a second time.
+    ConfigError for a store that is empty, damaged or of a newer schema, and where `path` cannot be written.
+    StoreError where the store fails.
+    """
+    opened = open_store(store) if isinstance(store, str) else store
+    if plots is not None:
+        check_available()
+    found = survey(opened, skip_corrupt=skip_corrupt)
+    report = make_report(found, episodes=episodes, seed=seed, summary=summary)
+    try:
+        _replace(Path(path), report.html)
+        if plots is not None:
+            draw_all(report.content["scopes"][0]["figures"], plots)
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename or path}: {error.strerror}, choose another place") from error
+    return report
+
+
+def live_page(
+    store: Store, mark: str, *, episodes: int = EPISODES_SHOWN, seed: int = 0, skip_corrupt: bool = False
+) -> str:
+    """The page of a store as it is now, `mark` telling it from later ones. Errors as `write_report`."""
+    # Hashing every file again for each part that comes would cost more than it tells.
+    found = survey(store, skip_corrupt=skip_corrupt, verify=False)
+    return make_report(found, episodes=episodes, seed=seed, live=mark).html
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code: 2 for unusable input, 1 where the store fails."""
+    try:
+        options = _options(sys.argv[1:] if argv is None else argv)
+        return _serve(options) if options.live else _write(options)
+    except KbRayError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _write(options: ReportOptions) -> int:
+    store = open_store(options.store)
+    path = options.output or (Path(PAGE_NAME) if store.uri.startswith("s3://") else Path(options.store) / PAGE_NAME)
+    report = write_report(
+        store,
+        path,
+        episodes=options.episodes,
+        seed=options.seed,
+        skip_corrupt=options.skip_corrupt,
+        plots=options.plots,
+    )
+    for file in report.content["damaged"]:
+        print(f"skipped {file['key']}: {file['reason']}", file=sys.stderr)
+    size = path.stat().st_size / 1e6
+    print(f"{report.episodes} episodes, {report.shown} of them to read, {size:.1f} MB: {path.resolve().as_uri()}")
+    if options.open:
+        webbrowser.open(path.resolve().as_uri())
+    return 0
+
+
+def _serve(options: ReportOptions) -> int:
+    store = open_store(options.store)
+
+    def make(mark: str) -> str:
+        return live_page(store, mark, episodes=options.episodes, seed=options.seed, skip_corrupt=options.skip_corrupt)
+
+    server = live_server(LivePage(store, make), options.port)
+    url = f"http://127.0.0.1:{server.server_port}/"
+    print(f"{store.uri}: {url} until Ctrl-C", flush=True)
+    if options.open:
+        webbrowser.open(url)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.server_close()
+    return 0
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _options(argv: Sequence[str]) -> ReportOptions:
+    try:
+        return CliApp.run(ReportOptions, cli_args=list(argv), cli_exit_on_error=False)
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"{told}; see --help") from None
+    except SettingsError as error:
+        raise ConfigError(f"{error}; see --help") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

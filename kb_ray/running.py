@@ -1,0 +1,128 @@
+"""One start of a run, from config to summary: what every command that asks a model and verifies its answers does.
+
+`python -m kb_ray.generate` is this and nothing else; `python -m kb_ray.evaluate` looks at the traces afterwards.
+Exit codes: 0 done or a budget reached, 2 input that cannot be used (nothing was written), 1 our own failure, 130
+and 143 stopped by a signal, 141 nobody reads its output any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kb_ray import cluster, observe
+from kb_ray.config import RunConfig
+from kb_ray.drive import Drive, Ending
+from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.flagging import Flagging
+from kb_ray.model.completer import Completer
+from kb_ray.preflight import Planned, Ready, preflight
+from kb_ray.stopping import exit_after, stop_on_signals, unless
+from kb_ray.tally import Tally
+from kb_ray.traces.run import open_run
+from kb_ray.traces.sink import TraceSink
+
+_FLUSH_ON_SIGNAL_S = 10.0
+_LET_GO_S = 15.0
+"""A signal to the process group also ends a local cluster, and Ray's client would then wait a minute for it."""
+
+
+def exit_code_of(command: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Runs the command; its exit code, each failure told in one line."""
+    try:
+        return asyncio.run(command())
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KbRayError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped: SIGINT received; start the same command again to go on", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (`| head`); Python would complain again at exit. What was
+        # finished is in the store, but a run that ended so is not done and must not say that it is.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+async def run(
+    config: RunConfig, *, completer: Completer | None = None, select: Callable[[Planned], Planned] | None = None
+) -> int:
+    """Preflight, plan, episodes, summary; the exit code. Raises what `exit_code_of` knows to tell.
+
+    `completer` answers in place of the model that the config names, `select` says which of the planned episodes
+    are wanted; both are for commands with sources of their own.
+    """
+    ready = await preflight(config, on_skip=_note, completer=completer, select=select)
+    try:
+        # A Ctrl-C while Ray was starting arrives at the first pause: here, before anything is written.
+        await asyncio.sleep(0)
+        print(observe.plan_text(ready), flush=True)
+        if config.dry_run:
+            print(observe.first_prompt_text(ready))
+            return 0
+        if not ready.work and not ready.again:
+            print(f"nothing to do: all {len(ready.planned)} episodes are in {ready.store.uri}")
+            return 0
+        return await _run(ready)
+    finally:
+        await ready.completer.aclose()
+        if ready.cluster is not None:
+            cluster.disconnect()
+
+
+async def _run(ready: Ready) -> int:
+    """Runs the episodes; whatever happens, what is finished is flushed and the workers are ended."""
+    from kb_ray.bench.pool import BenchPool
+
+    config = ready.config
+    run = open_run(ready.store, ready.run)
+    tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic())
+    pool = BenchPool(config.bench_workers, ready.bench_concurrency, ready.bench.device, run.run_id)
+    sink = TraceSink(ready.store, config.save_interval)
+    flagging = Flagging(pool, ready.bench, _note) if config.exclude_flagged else None
+    drive = Drive(
+        config,
+        run_id=run.run_id,
+        fingerprint=run.fingerprint,
+        prompt=ready.prompt,
+        bench=ready.bench,
+        completer=ready.completer,
+        pool=pool,
+        capacity=lambda: pool.stats.capacity,
+        sink=sink,
+        tally=tally,
+        admits=flagging.admits if flagging else None,
+    )
+    ending: Ending | None = None
+    with stop_on_signals(drive.stop) as stopped:
+        try:
+            if await unless(stopped, pool.start()):
+                async with observe.progress(tally):
+                    ending = await drive.run(ready.work, ready.again)
+            else:
+                ending = await drive.run([])
+        finally:
+            signalled = ending is not None and ending.kind == "signal"
+            try:
+                await asyncio.to_thread(sink.close, _FLUSH_ON_SIGNAL_S if signalled else None)
+                if ending is not None:
+                    print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
+                    if flagging and flagging.left_out:
+                        print(f"left out:  {flagging.left_out} tasks, flagged as told above", flush=True)
+            finally:
+                with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
+                    await pool.close()
+                    cluster.disconnect()
+    return ending.exit_code
+
+
+def _note(line: str) -> None:
+    print(f"skipped: {line}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""What verified attempts are worth: metrics over many episodes, their intervals, comparisons. Pure."""

@@ -1,0 +1,57 @@
+"""The formulas by which kernels from models are compared, each on plain numbers, with where it comes from.
+
+Knows no episode: `metrics` says which numbers go in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+FAST_P_AT = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
+"""Speedups at which fast_p is told by name."""
+CURVE_AT = tuple(round(step * 0.05, 2) for step in range(61)) + tuple(
+    round(3 + step * 0.25, 2) for step in range(1, 29)
+)
+"""Speedups at which the curve is told: every 0.05 up to 3, every 0.25 up to 10."""
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of `k` samples passes, of `n` drawn of which `c` passed: 1 - C(n-c, k) / C(n, k).
+
+    Unbiased; M. Chen and others, Evaluating Large Language Models Trained on Code, 2021, equation 1.
+    ValueError unless 1 <= k <= n and 0 <= c <= n.
+    """
+    if not (1 <= k <= n and 0 <= c <= n):
+        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, got n={n}, c={c}, k={k}")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def faster_than(speedup: float | None, correct: bool, p: float) -> bool:
+    """What fast_p counts: correct and speedup > p (KernelBench). fast_0 asks for nothing but correctness."""
+    if p == 0:
+        return correct
+    return correct and speedup is not None and speedup > p
+
+
+def at_least_twice(speedup: float | None, correct: bool) -> bool:
+    """What the first document's fast_2 counts: correct and speedup >= 2. KernelBench's would ask for > 2."""
+    return correct and speedup is not None and speedup >= 2.0
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Arithmetic mean; None of nothing."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """exp of the mean logarithm, so that a thousand speedups do not overflow; None of nothing."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else None
+
+
+def median(values: Sequence[float]) -> float | None:
+    """The middle value, or the mean of the middle two; None of nothing."""
+    if not values:
+        return None
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,87 @@
+"""What a deployment file needs of a cluster, and what usually lies behind a model that does not come up.
+
+Pure: reads the file's data, resources and log text. Does not know how anything is deployed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kb_ray.records import Record
+
+_ADVICE: tuple[tuple[str, str], ...] = (
+    (r"no available memory for the cache blocks|kv cache.*larger than|max seq len .* larger than the maximum number",
+     "the KV cache does not fit beside the weights: lower max_model_len, or raise gpu_memory_utilization"),
+    (r"free memory on device .* is less than desired",
+     "somebody else holds GPU memory: free it, or lower gpu_memory_utilization"),
+    (r"out of memory|OutOfMemoryError",
+     "the GPU ran out of memory: lower gpu_memory_utilization, max_model_len or max_num_seqs, or give it more GPUs"),
+    (r"not divisible by weight quantization block|output_size .* is not divisible",
+     "the weights cannot be cut that way: set enable_expert_parallel, or another tensor_parallel_size"),
+    (r"401 Client Error|GatedRepoError|gated repo",
+     "the model's repository wants a token: set HF_TOKEN where the replicas run"),
+    (r"RepositoryNotFoundError|is not a local folder and is not a valid model",
+     "there is no such model: check `source`"),
+    (r"No space left on device", "the disk is full where the weights are kept: free it, or set HF_HOME elsewhere"),
+    (r"unrecognized arguments|unexpected keyword argument '(\w+)'",
+     "an argument under `engine` is none of this vLLM's"),
+)  # fmt: skip
+
+
+class Need(Record):
+    """What the smallest number of replicas of one model takes."""
+
+    model: str
+    replicas: int
+    gpus: int
+    """Of one replica, all on one node."""
+    accelerator: str | None = None
+
+
+def needs(config: Mapping[str, Any]) -> list[Need]:
+    """What each GPU model of a Serve config file needs to start."""
+    models = [m for app in config.get("applications", ()) for m in (app.get("args") or {}).get("models", ())]
+    return [_need(model) for model in models if isinstance(model, Mapping) and model.get("device", "gpu") == "gpu"]
+
+
+def _need(model: Mapping[str, Any]) -> Need:
+    engine = model.get("engine") or {}
+    gpus = int(engine.get("tensor_parallel_size", 1)) * int(engine.get("pipeline_parallel_size", 1))
+    scaling = (model.get("deployment") or {}).get("autoscaling_config") or {}
+    replicas = int(scaling.get("min_replicas", model.get("replicas", 1)))
+    return Need(model=str(model.get("model_id")), replicas=replicas, gpus=gpus, accelerator=model.get("accelerator"))
+
+
+def missing(wanted: list[Need], nodes: list[Mapping[str, float]]) -> str | None:
+    """One line on the first model for which the cluster's nodes have too few GPUs; None where all find a place.
+
+    `nodes`: resources of each node that is alive. What is in use is not looked at.
+    """
+    left = [dict(node) for node in nodes]
+    for need in sorted(wanted, key=lambda need: -need.gpus):
+        for number in range(need.replicas):
+            place = next((node for node in left if _fits(need, node)), None)
+            if place is None:
+                kind = f"{need.accelerator} " if need.accelerator else ""
+                counts = [int(node.get("GPU", 0)) for node in nodes]
+                return (
+                    f"{need.model} needs {need.gpus} {kind}GPUs on one node for replica {number + 1} of "
+                    f"{need.replicas}; the largest node here has {max(counts, default=0)}, {sum(counts)} in all"
+                )
+            place["GPU"] -= need.gpus
+    return None
+
+
+def _fits(need: Need, node: Mapping[str, float]) -> bool:
+    kind = need.accelerator is None or f"accelerator_type:{need.accelerator}" in node
+    return kind and node.get("GPU", 0) >= need.gpus
+
+
+def explain(log: str) -> str | None:
+    """What to do about a failure that its log tells; None where it is none of the usual ones."""
+    for pattern, advice in _ADVICE:
+        if re.search(pattern, log, re.IGNORECASE):
+            return advice
+    return None

@@ -1,0 +1,115 @@
+"""Who answers in an evaluation, and which tasks are wanted: files of kernels, checkpoints, limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kb_ray.config_sources import parse_command
+from kb_ray.errors import ConfigError
+from kb_ray.evaluation.answering import Selection, answering
+from kb_ray.evaluation.options import EvaluateConfig, EvaluateOptions, arguments
+from kb_ray.model.completer import Request
+from kb_ray.model.sample_files import SampleFiles
+from kb_ray.preflight import Planned
+from tests.unit.score.episodes import episode, ok
+
+
+def options(*argv: str) -> EvaluateOptions:
+    found = parse_command(EvaluateConfig, arguments(argv), prog="x")
+    found.check()
+    return found
+
+
+def planned(*names: str, samples: int = 1, level: int = 1) -> Planned:
+    return [(episode(name, ok(1.0), level=level).task, sample) for name in names for sample in range(samples)]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "level_1_problem_3_sample_0_kernel.py").write_text("first = 1\n")
+    (folder / "level_1_problem_3_sample_2_kernel.py").write_text("third = 3\n")
+    (folder / "generation_config.yaml").write_text("run_name: run\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--from", "a", "--model", "b"], "--from and --model exclude each other"),
+        (["--compare", "a", "b", "--samples-dir", "c"], "exclude each other"),
+        (["compare=a"], "--compare: two stores"),
+        (["--format", "csv"], "--format"),
+        (["--num-tasks", "0"], "--num-tasks: must be >= 1"),
+        (["--gpu-hour-price", "-1"], "--gpu-hour-price: must be >= 0"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_one_line(argv: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        options(*argv)
+    assert "\n" not in str(caught.value)
+
+
+def test_compare_takes_two_stores_after_one_flag() -> None:
+    assert options("--compare", "a", "b", "--seed", "1").compare == ("a", "b")
+    assert options("--compare", "a", "--compare", "b").compare == ("a", "b")
+    assert options("compare=a b").compare == ("a", "b")
+
+
+def test_results_lie_beside_a_local_store() -> None:
+    assert options("--from", "x/y").results_folder == Path("x/y/evaluation")
+    assert options("--from", "s3://b/p").results_folder == Path("evaluation")
+    assert options("--from", "x", "--results", "r").results_folder == Path("r")
+
+
+def test_kernelbench_is_evaluated_where_nothing_else_is_named() -> None:
+    assert answering(options())[0].tasks == ("kernelbench",)
+    assert answering(options("level=1 2"))[0].tasks == ("kernelbench:1,2",)
+    assert answering(options("--tasks", "builtin"))[0].tasks == ("builtin",)
+
+
+def test_the_first_tasks_are_taken_with_all_their_samples() -> None:
+    selection = Selection(options("--num-tasks", "2"))
+    kept = selection(planned("a", "b", "c", samples=2))
+    assert [(task.name, sample) for task, sample in kept] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert selection.wanted("kernelbench/1/b", 1)
+    assert not selection.wanted("kernelbench/1/c", 0)
+
+
+def test_a_level_that_no_task_has_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="--level 3 leaves none"):
+        Selection(options("--level", "3"))(planned("a"))
+
+
+def test_files_say_which_levels_and_how_many_samples(files: Path) -> None:
+    settings, completer, selection = answering(options("--samples-dir", str(files), "--multi-turn"))
+    assert (settings.tasks, settings.samples, settings.turns) == (("kernelbench:1",), 3, 1)
+    assert completer is not None
+    kept = selection(planned("3_Batched", "4_Other", samples=3))
+    assert [(task.name, sample) for task, sample in kept] == [("3_Batched", sample) for sample in range(3)]
+    with pytest.raises(ConfigError, match="for none of the planned problems"):
+        selection(planned("33_Other"))
+
+
+async def test_a_file_is_the_answer_and_a_missing_one_is_empty(files: Path) -> None:
+    player = SampleFiles(str(files))
+    texts = [
+        (await player.complete(Request(messages=(), task_id="kernelbench/1/3_Batched", sample=sample))).text
+        for sample in range(3)
+    ]
+    assert texts == ["<triton>\nfirst = 1\n\n</triton>", "", "<triton>\nthird = 3\n\n</triton>"]
+
+
+def test_other_kernels_in_the_same_folder_are_another_model(files: Path) -> None:
+    before = SampleFiles(str(files)).model
+    (files / "level_1_problem_3_sample_0_kernel.py").write_text("first = 2\n")
+    assert SampleFiles(str(files)).model != before
+
+
+@pytest.mark.parametrize("flag", ["--samples-dir", "--model-path"])
+def test_a_folder_without_what_it_should_hold_is_refused(tmp_path: Path, flag: str) -> None:
+    with pytest.raises(ConfigError, match=flag):
+        answering(options(flag, str(tmp_path)))

@@ -1,0 +1,71 @@
+"""Results in other projects' formats: the second document's JSON and KernelBench's run folders."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
+from kb_ray.records import Stage, Status, StopReason
+from kb_ray.score.outcomes import outcome
+from tests.unit.score.episodes import NO_CODE, bad, episode, ok
+
+STORE = [
+    episode("1_Matmul", bad(), ok(2.0), problem_id=1),
+    episode("1_Matmul", ok(4.0), sample=1, problem_id=1),
+    episode("2_ReLU", bad(Status.COMPILE_ERROR, Stage.COMPILE), problem_id=2),
+    episode("2_ReLU", ok(50.0, trusted=False, flags=["too_fast"]), sample=1, problem_id=2),
+    episode("9_Fused", NO_CODE, level=2, problem_id=9),
+    episode("own", ok(1.0), level=None, source="folder"),
+]
+
+
+def test_the_second_documents_output_has_its_fields_and_percentages() -> None:
+    found = tritonrl("checkpoints/rl_final", [outcome(item) for item in STORE])
+    assert found["model_path"] == "checkpoints/rl_final"
+    assert found["num_tasks"] == 4
+    assert found["metrics"] == {"valid_rate": 83.33, "compiled_rate": 66.67, "correct_rate": 66.67}
+    rows = {row["id"]: row for row in found["detailed_results"]}
+    assert rows["kernelbench/1/1_Matmul#0"] == {"id": "kernelbench/1/1_Matmul#0", "stage": "timing", "reward": 1.0}
+    assert rows["kernelbench/1/2_ReLU#0"]["reward"] == 0.0
+    assert rows["kernelbench/2/9_Fused#0"]["stage"] == "extract"
+    json.dumps(found)
+
+
+def test_one_sample_per_task_is_named_by_the_task() -> None:
+    judged, failed = episode("a", ok(1.0)), episode("b", stop=StopReason.INFRA_ERROR)
+    found = tritonrl("m", [outcome(judged), outcome(failed)])
+    assert [row["id"] for row in found["detailed_results"]] == ["kernelbench/1/a"]
+
+
+def test_kernelbenchs_files_are_by_level_and_problem() -> None:
+    runs = KernelBenchRuns()
+    runs.add(STORE)
+    assert runs.levels == (1, 2)
+    first = runs.eval_results(1)
+    assert list(first) == ["1", "2"]
+    assert [entry["sample_id"] for entry in first["1"]] == [0, 1]
+    assert first["1"][0]["runtime"] == pytest.approx(3.0)
+    assert first["1"][0]["runtime_stats"]["num_trials"] == 2
+    assert (first["2"][0]["compiled"], first["2"][0]["correctness"], first["2"][0]["runtime"]) == (False, False, -1.0)
+    assert runs.baseline(1) == {"level1": {"1_Matmul.py": {"mean": 6.0}, "2_ReLU.py": {"mean": 6.0}}}
+    assert runs.baseline(2) == {"level2": {"9_Fused.py": {"mean": 0.0}}}
+    json.dumps([first, runs.pass_at_k_results(1)])
+
+
+def test_a_speed_that_cannot_be_trusted_is_not_told_as_a_right_kernel() -> None:
+    runs = KernelBenchRuns()
+    runs.add(STORE)
+    doubtful = runs.eval_results(1)["2"][1]
+    assert (doubtful["compiled"], doubtful["correctness"]) == (True, False)
+    assert doubtful["metadata"]["untrusted"] == ["too_fast"]
+
+
+def test_pass_at_k_results_are_averaged_over_problems() -> None:
+    runs = KernelBenchRuns()
+    runs.add(STORE)
+    found = runs.pass_at_k_results(1)
+    assert found["problems"]["1"] == {"total_samples": 2, "correct_samples": 2, "pass@1": 1.0, "pass@2": 1.0}
+    assert found["averages"] == {"avg_pass@1": 0.5, "avg_pass@2": 0.5}
+    assert found["metadata"]["total_correct_samples"] == 2

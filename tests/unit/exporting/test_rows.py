@@ -1,0 +1,140 @@
+"""Rows of sft, rl, raw and kernelbench: which answers they hold, and in which form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kb_ray.exporting import kernelbench, raw, rl, sft
+from kb_ray.exporting.options import ExportOptions, Filters
+from kb_ray.exporting.sieve import Sieve
+from kb_ray.records import Episode, StopReason
+from kb_ray.traces.reading import survey
+from kb_ray.traces.schema import SCHEMA, row_to_episode
+from tests.unit.exporting.stories import store_of, story, task, verdict
+
+VIEWS = {"sft": sft, "rl": rl, "raw": raw, "kernelbench": kernelbench}
+
+
+def rows_of(folder: Path, *episodes: Episode, **options: Any) -> list[dict[str, Any]]:
+    chosen = ExportOptions(**options)
+    found = survey(store_of(folder, *episodes))
+    sieve = Sieve(chosen.filters, chosen.near_duplicates)
+    return list(VIEWS[chosen.view].rows(found, chosen, sieve))
+
+
+@pytest.mark.parametrize(
+    ("keep", "turns"),
+    [("correct", [2, 0, 1]), ("fast", [2]), ("best", [2, 0, 1, 0]), ("all", [3, 0, 1, 1])],
+)
+def test_sft_keeps_the_answer_asked_for(tmp_path: Path, keep: str, turns: list[int]) -> None:
+    told = [
+        story("wrong", "slow", "fast", "twice", of=task("relu")),
+        story("cpu", of=task("exp")),
+        story("broken", "hack", of=task("log")),
+        story("odd", "cpu", of=task("sin")),
+    ]
+    rows = rows_of(tmp_path, *told, view="sft", keep=keep)
+    assert [row["turn"] for row in rows] == turns
+
+
+def test_sft_dialogues_end_with_the_answer_and_single_answers_leave_out_what_led_to_it(tmp_path: Path) -> None:
+    told = story("wrong", "fast", "slow")
+    [whole] = rows_of(tmp_path / "a", told, view="sft")
+    assert [m["role"] for m in whole["messages"]] == ["system", "user", "assistant", "user", "assistant"]
+    assert whole["messages"][-1] == {"role": "assistant", "content": told.turns[1].completion.text}
+    assert whole["messages"][3]["content"] == "The verdict was wrong."
+    [last] = rows_of(tmp_path / "b", told, view="sft", conversation="last")
+    assert last["messages"] == [*whole["messages"][:2], whole["messages"][-1]]
+
+
+def test_sft_reasoning_is_dropped_kept_in_a_field_or_put_in_front(tmp_path: Path) -> None:
+    told = story("fast")
+    [field] = rows_of(tmp_path / "a", told, view="sft", reasoning="field")
+    assert [m["reasoning_content"] for m in field["messages"]] == [None, None, "thought 0"]
+    [inline] = rows_of(tmp_path / "b", told, view="sft", reasoning="inline")
+    assert inline["messages"][-1]["content"].startswith("<think>\nthought 0\n</think>\n\nAnswer 0")
+    assert not inline["messages"][1]["content"].startswith("<think>")
+
+
+def test_rows_carry_source_licence_and_verdict(tmp_path: Path) -> None:
+    told = [story("fast", of=task("x", source="kernelbench", number=3)), story("fast", of=task("y", source="folder"))]
+    first, second = rows_of(tmp_path, *told, view="sft", licenses={"folder": "bsd-3-clause"})
+    assert (first["source"], first["license"], first["problem_id"]) == ("kernelbench", "mit", 3)
+    assert (second["source"], second["license"]) == ("folder", "bsd-3-clause")
+    assert (first["status"], first["speedup"], first["fast_2"]) == ("ok", 3.0, True)
+    assert set(first) == set(sft.schema(ExportOptions("sft")).names)
+
+
+def test_rl_has_a_row_for_each_turn_with_the_very_prompt_it_was_given(tmp_path: Path) -> None:
+    told = story("wrong", "broken", "fast")
+    rows = rows_of(tmp_path, told, view="rl")
+    assert [len(row["prompt"]) for row in rows] == [2, 4, 6]
+    assert all(row["prompt_exact"] for row in rows)
+    assert [row["completion"] for row in rows] == [turn.completion.text for turn in told.turns]
+    assert [row["reward"] for row in rows] == [0.0, 0.0, pytest.approx(3.3)]
+    assert rows[2]["verdict"]["kernel_time"]["median_ms"] == pytest.approx(1 / 3)
+    assert set(rows[0]) == set(rl.schema(ExportOptions("rl")).names)
+
+
+def test_rl_says_where_a_prompt_is_not_known_to_the_letter(tmp_path: Path) -> None:
+    told = story("wrong", "fast")
+    forgotten = told.model_copy(
+        update={"turns": (told.turns[0], told.turns[1].model_copy(update={"prompt_hash": "0"}))}
+    )
+    rows = rows_of(tmp_path, forgotten, view="rl")
+    assert [(row["prompt_exact"], len(row["prompt"])) for row in rows] == [(True, 2), (False, 4)]
+
+
+@pytest.mark.parametrize(
+    ("word", "plain", "untimed"),
+    [("fast", 3.3, 3.3), ("slow", 0.8, 0.8), ("wrong", 0.0, 0.0), ("hack", 0.0, 0.0), ("blank", 0.0, 0.0),
+     ("cpu", None, 0.3), ("odd", None, None), ("ours", None, None)],
+)  # fmt: skip
+def test_rewards(word: str, plain: float | None, untimed: float | None) -> None:
+    assert rl.reward(task(), verdict(word)) == pytest.approx(plain)
+    assert rl.reward(task(), verdict(word), allow_untimed=True) == pytest.approx(untimed)
+
+
+def test_a_flagged_task_gives_no_reward_for_an_untimed_success() -> None:
+    assert rl.reward(task(flags=("zeros_pass",)), verdict("cpu"), allow_untimed=True) is None
+
+
+def test_raw_rows_are_the_stores_own_with_a_licence(tmp_path: Path) -> None:
+    told = [story("wrong", "fast"), story(of=task("exp"), stop=StopReason.MODEL_ERROR)]
+    rows = rows_of(tmp_path, *told, view="raw")
+    assert [row_to_episode(row) for row in rows] == told
+    assert [row["license"] for row in rows] == ["apache-2.0"] * 2
+    assert set(rows[0]) == {*SCHEMA.names, "license"}
+
+
+def test_raw_asks_the_best_turn_and_drops_episodes_without_one_only_where_something_is_asked(tmp_path: Path) -> None:
+    told = [story("wrong", "fast"), story("wrong", of=task("a")), story(of=task("b"), stop=StopReason.MODEL_ERROR)]
+    rows = rows_of(tmp_path, *told, view="raw", filters=Filters(status=frozenset({"ok"})))
+    assert [row["name"] for row in rows] == ["relu"]
+
+
+def test_near_duplicates_of_any_view_are_left_out(tmp_path: Path) -> None:
+    told = [story("fast", sample=sample) for sample in range(3)]
+    same = [e.model_copy(update={"turns": (e.turns[0].model_copy(update={"triton_code": "x = 1"}),)}) for e in told]
+    for view in ("sft", "rl", "raw"):
+        assert len(rows_of(tmp_path / view, *same, view=view, near_duplicates=0.9)) == 1
+        assert len(rows_of(tmp_path / f"{view}-all", *same, view=view)) == 3
+
+
+def test_kernelbench_files_are_named_as_its_evaluation_looks_for_them(tmp_path: Path) -> None:
+    def with_code(episode: Episode, text: str) -> Episode:
+        return episode.model_copy(update={"turns": (episode.turns[0].model_copy(update={"triton_code": text}),)})
+
+    relu = task("19_ReLU", source="kernelbench", number=19)
+    told = [
+        with_code(story("fast", of=relu, sample=2), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"),
+        with_code(story("fast", of=relu, sample=3), "def triton_kernel_wrapper(x):\n    return x\n"),
+        story("blank", of=relu, sample=4),
+        story("fast"),
+    ]
+    [row] = rows_of(tmp_path, *told, view="kernelbench")
+    assert row["file"] == "level_1_problem_19_sample_2_kernel.py"
+    assert "class ModelNew" in row["text"]

@@ -1,0 +1,83 @@
+"""Two runs over the same tasks: what is gained, lost and by how much, and what is published about the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from kb_ray.records import Episode, Stage, Status
+from kb_ray.score.baselines import published
+from kb_ray.score.outcomes import Outcome, outcome
+from kb_ray.score.pairing import compare
+from kb_ray.score.reward import staged_reward
+from tests.unit.score.episodes import NO_CODE, bad, episode, ok
+
+
+def of(*episodes: Episode) -> list[Outcome]:
+    return [outcome(item) for item in episodes]
+
+
+FIRST = of(
+    episode("a", ok(1.0)), episode("b", ok(2.0)), episode("c", bad()), episode("d", bad()), episode("x", ok(1.0))
+)
+SECOND = of(episode("a", ok(4.0)), episode("b", bad()), episode("c", ok(1.1)), episode("d", ok(3.0)))
+
+
+def test_differences_are_per_task_and_over_shared_tasks_only() -> None:
+    found = compare(FIRST, SECOND)
+    assert (found.tasks, found.only_first, found.only_second) == (4, 1, 0)
+    assert found.gained == ("kernelbench/1/c", "kernelbench/1/d")
+    assert found.lost == ("kernelbench/1/b",)
+    rows = {row.name: row for row in found.differences}
+    assert (rows["correct"].first, rows["correct"].second) == (0.5, 0.75)
+    assert rows["correct"].difference.value == pytest.approx(0.25)
+    assert rows["fast_1"].difference.value == pytest.approx(3 / 4 - 1 / 4)
+    # only task a has a speed in both
+    assert rows["speedup"].difference.value == pytest.approx(4.0)
+
+
+def test_pairing_is_what_makes_a_steady_gain_certain() -> None:
+    slow = of(*(episode(f"t{i}", ok(0.1 * (i + 1))) for i in range(20)))
+    fast = of(*(episode(f"t{i}", ok(0.11 * (i + 1))) for i in range(20)))
+    ratio = compare(slow, fast).differences[-1].difference
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.1, 1.1, 1.1))
+
+
+def test_samples_of_a_task_are_averaged_before_they_are_compared() -> None:
+    two = of(episode("a", ok(1.0)), episode("a", bad(), sample=1), episode("b", bad()))
+    one = of(episode("a", bad()), episode("b", bad()))
+    assert compare(one, two).differences[2].difference.value == pytest.approx(0.25)
+
+
+def test_stores_without_a_common_task_say_nothing() -> None:
+    found = compare(FIRST, of(episode("q", ok(1.0))))
+    assert (found.tasks, found.differences) == (0, ())
+
+
+def test_published_numbers_stand_beside_the_same_share_of_the_same_level() -> None:
+    rows = published(of(episode("a", bad(), ok(2.0)), episode("b", ok(1.5)), episode("c", bad(), source="builtin")))
+    ours = {(row.system, row.metric, row.level): row for row in rows}
+    triton = ours["TritonRL", "correct", 1]
+    assert (triton.published, triton.ours.value, triton.tasks) == (0.63, 0.5, 2)
+    assert ("TritonRL", "correct", 2) not in ours
+    # a best of ten turns is not compared with a best of two
+    assert {row.turns for row in rows} == {1}
+    assert published(of(episode("a", ok(1.0), source="folder"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reward"),
+    [
+        (NO_CODE, 0.0),
+        (bad(Status.COMPILE_ERROR, Stage.COMPILE), 0.0),
+        (bad(Status.RUNTIME_ERROR, Stage.TINY), 0.3),
+        (bad(Status.MISMATCH, Stage.FULL), 0.5),
+        (bad(Status.HACK, Stage.FULL), 0.0),
+        (ok(None), 0.7),
+        (ok(1.0), 0.85),
+        (ok(2.0), 1.0),
+        (ok(7.0), 1.0),
+        (ok(90.0, trusted=False), 0.0),
+    ],
+)
+def test_the_staged_reward(verdict, reward: float) -> None:  # type: ignore[no-untyped-def]
+    assert staged_reward(outcome(episode("a", verdict)).turns[0]) == pytest.approx(reward)
