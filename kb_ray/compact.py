@@ -20,10 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import CliApp, CliPositionalArg, SettingsConfigDict, SettingsError
+from pydantic import BaseModel, Field
+from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from kb_ray.cluster import connect, disconnect, prepare_environment
+from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError, StoreError
 from kb_ray.traces.layout import (
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for unusable input, 1 where the store or Ray fails."""
     try:
         load_dotenv()
-        options = _options(sys.argv[1:] if argv is None else argv)
+        options = parse_options(CompactOptions, sys.argv[1:] if argv is None else argv)
         store = open_store(options.store)
         manifest = compact(
             store,
@@ -240,16 +241,6 @@ def _write_row(row: dict[str, Any], uri: str, count: int, settings: dict[str, st
     except KbRayError as error:
         return {"index": row["index"], "file": "", "failure": str(error)}
     return {"index": row["index"], "file": file.model_dump_json(), "failure": ""}
-
-
-def _options(argv: Sequence[str]) -> CompactOptions:
-    try:
-        return CliApp.run(CompactOptions, cli_args=list(argv), cli_exit_on_error=False)
-    except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"{told}; see --help") from None
-    except SettingsError as error:
-        raise ConfigError(f"{error}; see --help") from None
 
 
 def _delete_but(store: Store, prefix: str, kept: frozenset[str]) -> None:

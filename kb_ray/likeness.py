@@ -63,7 +63,7 @@ class _Bare(ast.NodeTransformer):
             node.names = [self._names.get(name, name) for name in node.names]
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [s for s in body if not _is_text(s)]  # type: ignore[attr-defined]
+            vars(node)["body"] = [s for s in body if not _is_text(s)]
         return super().generic_visit(node)
 
 

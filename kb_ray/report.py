@@ -11,9 +11,10 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import CliApp, CliPositionalArg, SettingsConfigDict, SettingsError
+from pydantic import BaseModel, Field
+from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
+from kb_ray.command_options import parse_options
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.reporting.drawing import check_available, draw_all
 from kb_ray.reporting.live import LivePage, live_server
@@ -98,7 +99,7 @@ def live_page(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for unusable input, 1 where the store fails."""
     try:
-        options = _options(sys.argv[1:] if argv is None else argv)
+        options = parse_options(ReportOptions, sys.argv[1:] if argv is None else argv)
         return _serve(options) if options.live else _write(options)
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -153,16 +154,6 @@ def _replace(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _options(argv: Sequence[str]) -> ReportOptions:
-    try:
-        return CliApp.run(ReportOptions, cli_args=list(argv), cli_exit_on_error=False)
-    except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"{told}; see --help") from None
-    except SettingsError as error:
-        raise ConfigError(f"{error}; see --help") from None
 
 
 if __name__ == "__main__":

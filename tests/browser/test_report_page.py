@@ -45,7 +45,9 @@ def test_every_plot_is_drawn_and_nothing_is_asked_of_a_network(report: Path, tab
     for name in PLOTS:
         drawn = page.locator(f"#plot-{name} svg").last
         assert drawn.locator("path, rect, circle").count() >= 3, name
-        assert drawn.bounding_box()["height"] > 150, name  # type: ignore[index]
+        box = drawn.bounding_box()
+        assert box is not None, name
+        assert box["height"] > 150, name
     assert [url for url in tab.requests if not url.startswith(("file:", "blob:"))] == []
     assert page.locator("#headline .card").count() >= 15
     expect(page.locator("#sampled")).to_contain_text(f"{SHOWN} of {EPISODES:,} episodes")

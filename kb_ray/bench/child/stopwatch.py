@@ -43,7 +43,7 @@ def take_times(
     while True:
         asked = time.monotonic()
         with card.slot.alone(child):
-            found.seconds["queue_timing"] += time.monotonic() - asked  # type: ignore[assignment]
+            found.spent("queue_timing", time.monotonic() - asked)
             busy = not is_quiet()
             patience = settings.timeout_s if card.slot.crowd > 1 else STRANGER_S
             if not busy or time.monotonic() - began > patience:

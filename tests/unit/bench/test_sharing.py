@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,9 @@ class Process:
 
 
 @pytest.fixture
-def processes() -> list[Process]:
+def processes() -> Iterator[list[Process]]:
     made = [Process(), Process()]
-    yield made  # type: ignore[misc]
+    yield made
     for process in made:
         process.popen.kill()
         process.popen.wait()
