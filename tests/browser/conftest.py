@@ -44,15 +44,17 @@ def find_chromium(playwright: Playwright) -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One browser for the tests of this folder, no longer: its event loop runs in this thread until it is closed,
+    and no asynchronous test of another folder could run beside it."""
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=find_chromium(playwright), args=_FLAGS)
         yield opened
         opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def report(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
     """The page as a file, in a folder without anything beside it."""
     folder = tmp_path_factory.mktemp("report")
