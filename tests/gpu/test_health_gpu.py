@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,6 +42,7 @@ def used() -> Callable[[], int]:
         (HOARD.replace("fill_(1)", "fill_(1); import os; os.abort()"), Status.CRASH),
         (HOARD.replace("fill_(1)", "fill_(1); import time; time.sleep(60)"), Status.TIMEOUT),
     ],
+    ids=["correct", "aborts", "hangs"],
 )
 def test_memory_is_back_within_two_seconds_of_the_verdict(
     verify_on_gpu: Verify, used: Callable[[], int], code: str, status: Status
@@ -67,6 +69,25 @@ def test_after_an_illegal_access_the_next_verdict_is_right_and_the_canary_costs_
     assert verify_on_gpu(KERNEL, LARGE).status is Status.OK
     assert time.monotonic() - started < usual + 2
     assert gpu_evaluator.pids() == before
+
+
+def test_who_shares_the_gpu_with_a_hoarder_of_all_its_memory_is_judged_all_the_same(verify_on_gpu: Verify) -> None:
+    everything = first(
+        "hoard = []; import time\n"
+        "    while torch.cuda.mem_get_info()[0] > 64 << 20:\n"
+        "        size = min(torch.cuda.mem_get_info()[0] - (32 << 20), 8 << 30)\n"
+        "        hoard.append(torch.empty(size, dtype=torch.uint8, device=x.device))\n"
+        "    time.sleep(4)"
+    )
+    verify_on_gpu(KERNEL, LARGE)
+    codes = [everything] + [f"# {i}\n{KERNEL}" for i in range(6)]
+    with ThreadPoolExecutor(len(codes)) as threads:
+        found = [threads.submit(verify_on_gpu, codes[0], LARGE)]
+        time.sleep(2.5)
+        found += [threads.submit(verify_on_gpu, code, LARGE) for code in codes[1:]]
+        verdicts = [item.result() for item in found]
+    assert [v.status for v in verdicts[1:]] == [Status.OK] * 6, [v.error for v in verdicts]
+    assert any("repeated_alone" in v.evidence.flags for v in verdicts[1:])
 
 
 @pytest.fixture

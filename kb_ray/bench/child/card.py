@@ -6,6 +6,7 @@ Owns the rules of sharing; does not know what is evaluated.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,17 +28,24 @@ class Budget:
         self.total = total
         self._used = 0
         self._condition = threading.Condition()
+        self._queue: deque[object] = deque()
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
-        """Wait until `size` bytes are free. Whoever needs more than there is gets all, by itself."""
+        """Wait until `size` bytes are free, first come, first served, or the largest would wait for ever.
+
+        Whoever needs more than there is gets all, by itself.
+        """
         if self.total is None:
             yield
             return
-        size = min(size, self.total)
+        size, total, place = min(size, self.total), self.total, object()
         with self._condition:
-            self._condition.wait_for(lambda: self._used + size <= (self.total or 0))
+            self._queue.append(place)
+            self._condition.wait_for(lambda: self._queue[0] is place and self._used + size <= total)
+            self._queue.popleft()
             self._used += size
+            self._condition.notify_all()
         try:
             yield
         finally:
@@ -54,6 +62,10 @@ class Card:
         self.slot = Slot()
         self.budget = Budget(memory)
         self.starting = threading.BoundedSemaphore(STARTING)
+
+    def everything(self) -> int:
+        """Bytes of all that there is: while they are reserved no other evaluation is on the device."""
+        return self.budget.total or 0
 
     def room(self, case_bytes: int | None) -> int:
         """Bytes that an evaluation with cases of this size takes."""

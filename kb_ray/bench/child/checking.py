@@ -17,6 +17,7 @@ from kb_ray.bench.child.cases import Case, same_bytes
 from kb_ray.bench.child.children import Child, refs_of
 from kb_ray.bench.child.compare import compare
 from kb_ray.bench.child.frames import Kind
+from kb_ray.bench.child.inputs import AT_OLD_ADDRESS
 from kb_ray.bench.child.tree import dtype_of, opaque_types, tensor_refs, unflatten
 from kb_ray.records import ErrorDetail, Status
 
@@ -36,6 +37,15 @@ class Place(NamedTuple):
     """Both are held to the end: a later call must not change them."""
     keep_inputs: bool = False
     """The memory of the inputs is used again."""
+
+
+def place_of(index: int, n: int) -> Place:
+    """Where input set `index` of `n` goes: one into memory that held another before (new values, old address)."""
+    if index == 0:
+        return Place("case0", "out0", keep=True)
+    if index == AT_OLD_ADDRESS:
+        return Place(f"case{AT_OLD_ADDRESS - 2}", f"out{index}", used=True)
+    return Place(f"case{index}", f"out{index}", keep_inputs=index == AT_OLD_ADDRESS - 2 and n > AT_OLD_ADDRESS)
 
 
 @dataclass(frozen=True)

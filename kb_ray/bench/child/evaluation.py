@@ -15,16 +15,16 @@ from kb_ray.bench.child import blame
 from kb_ray.bench.child.ablation import not_computed_by_kernels
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.cases import Case, Loaded
-from kb_ray.bench.child.checking import Place, check_call, earlier_result_kept
+from kb_ray.bench.child.checking import Place, check_call, earlier_result_kept, place_of
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut
 from kb_ray.bench.child.findings import Findings
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
-from kb_ray.bench.child.inputs import AT_OLD_ADDRESS
 from kb_ray.bench.child.reference_process import ReferenceFailed
 from kb_ray.bench.child.references import References
 from kb_ray.bench.child.stopwatch import take_times
 from kb_ray.bench.protocol import BenchRequest
+from kb_ray.errors import InfraError
 from kb_ray.records import ErrorDetail, Stage, Status, Verdict
 from kb_ray.tasks.quality import REFERENCE_FAILED, TOO_LARGE, UNTRUSTED
 
@@ -54,7 +54,7 @@ class Evaluation:
         self.child: Child | None = None
 
     def run(self) -> Verdict:
-        """The verdict. An oom or timeout seen while others shared the GPU is repeated alone."""
+        """The verdict. An oom or timeout seen while others shared the GPU is repeated with nobody else on it."""
         started = time.monotonic()
         verdict = self._inspected() if self.request.inspect else self._attempt(alone=False)
         in_company = self.cuda and "shared" in self.found.flags and verdict.stage is not Stage.TIMING
@@ -96,14 +96,21 @@ class Evaluation:
             self.found.input_bytes = loaded.input_bytes
             with ExitStack() as stack:
                 with self.found.phase("queue_memory"):
-                    stack.enter_context(self.card.budget.reserve(self.card.room(loaded.case_bytes)))
+                    room = self.card.everything() if alone else self.card.room(loaded.case_bytes)
+                    stack.enter_context(self.card.budget.reserve(room))
                 stack.callback(self._end)
                 if alone:
                     stack.enter_context(self.slot.alone())
                 return self._evaluated(loaded, alone)
         except Failed as failure:
             return self.found.verdict(failure.status, failure.stage, error=failure.error)
-        except ReferenceFailed as failure:
+        except (InfraError, ReferenceFailed) as failure:
+            if self.cuda and not alone and "out of memory" in str(failure):
+                # Whoever shares the GPU may have taken all of its memory.
+                self.found.flags.add("shared")
+                return self.found.verdict(Status.OOM, Stage.STATIC, error=blame.detail(Status.OOM, str(failure)))
+            if isinstance(failure, InfraError):
+                raise
             return self._reference_failed(failure)
 
     def _evaluated(self, loaded: Loaded, alone: bool) -> Verdict:
@@ -180,7 +187,7 @@ class Evaluation:
         for index in range(n):
             case = first if index == 0 else self._case(loaded, index, first)
             with self.found.phase("check"):
-                self._check_one(child, case, index, _place(index, n))
+                self._check_one(child, case, index, place_of(index, n))
                 self.found.passed += 1
         with self.found.phase("check"), self._blaming("call"):
             error = earlier_result_kept(child, first, self.settings.timeout_s)
@@ -283,12 +290,3 @@ class Evaluation:
     def _living(self) -> Child:
         assert self.child is not None, "no process was started"
         return self.child
-
-
-def _place(index: int, n: int) -> Place:
-    """Where an input set goes: one of them into memory that held another before (new values, old address)."""
-    if index == 0:
-        return Place("case0", "out0", keep=True)
-    if index == AT_OLD_ADDRESS:
-        return Place(f"case{AT_OLD_ADDRESS - 2}", f"out{index}", used=True)
-    return Place(f"case{index}", f"out{index}", keep_inputs=index == AT_OLD_ADDRESS - 2 and n > AT_OLD_ADDRESS)

@@ -91,21 +91,22 @@ class Watch:
             yield
             if own:
                 self.launches[function.__name__] += 1
-            if span is not None:
-                span.record()
+            if span is not None and self.spans is not None:
+                # Kept only now: a launch that fails, as tuning may let it, never reaches the end of its span.
+                span[1].record()
+                self.spans.append(span)
         finally:
             self.depth -= 1
             if self.state is not None and self.depth == 0:
                 self.state.launching = False
 
     def _begin_span(self) -> Any:
-        """The event that ends a span of GPU time, its start recorded now; None where spans are not wanted."""
+        """Events of a span of GPU time, the first recorded now; None where spans are not wanted."""
         if self.spans is None or self.depth > 1:
             return None
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.spans.append((start, end))
         start.record()
-        return end
+        return start, end
 
 
 WATCH = Watch()

@@ -110,7 +110,7 @@ class References:
         answer, variant = other.answer, Variant(WEIGHTS, WEIGHTS, False)
         case = Case(variant, tree, inputs, answer.tree, answer.outputs, answer.inputs_after, other.given)
         case.given_tree = other.given_tree
-        case.tolerances = tolerances(case.outputs, None, [*inputs, *other.given])
+        case.tolerances = tolerances(case.outputs, None, [*inputs, *other.given], _rounded(loaded, settings))
         return case if finite(case) else None
 
     def sizes(self, task: Task, settings: BenchSettings) -> dict[str, int]:
@@ -186,7 +186,7 @@ class References:
             with self.process.lock:
                 self.process.ready(loaded, settings.timeout_s, settings.tf32)
                 oracle = self.process.oracle(loaded, tree, inputs, case.outputs, settings.timeout_s)
-        case.tolerances = tolerances(case.outputs, oracle, [*inputs, *loaded.given])
+        case.tolerances = tolerances(case.outputs, oracle, [*inputs, *loaded.given], _rounded(loaded, settings))
         return case
 
     def lend_for_timing(self, loaded: Loaded, cases: list[Case], settings: BenchSettings) -> None:
@@ -236,6 +236,11 @@ def timed_slots(cases: list[Case]) -> list[str]:
 
 def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return len(a) == len(b) and all(map(same_bytes, a, b))
+
+
+def _rounded(loaded: Loaded, settings: BenchSettings) -> bool:
+    """Whether outputs may come from products of TF32."""
+    return settings.tf32 and loaded.flops > 0
 
 
 def _seed() -> int:

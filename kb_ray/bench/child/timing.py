@@ -73,17 +73,28 @@ def _timed_call(
 
 
 def own_share(run: Callable[[Any], Any], inputs: Rotation, flush: torch.Tensor) -> float | None:
-    """Share of a call's GPU time that launches of the candidate's own kernels take; None where there is none."""
+    """Share of a call's GPU time that launches of the candidate's own kernels take; None where there is none.
+
+    The whole is taken of other calls than the launches: events take microseconds, and those around a launch would
+    count as time outside it.
+    """
+    whole = _queued(run, inputs, flush)
     spans: list[tuple[Any, Any]] = []
     provenance.WATCH.spans = spans
     try:
-        _hold_queue(SHARED_CALLS * _CALL_S)
-        whole = [_timed_call(run, inputs, i, False, flush)[0] for i in range(SHARED_CALLS)]
-        torch.cuda.synchronize()
+        _queued(run, inputs, flush)
     finally:
         provenance.WATCH.spans = None
     own, total = (sum(start.elapsed_time(end) for start, end in pairs) for pairs in (spans, whole))
     return min(1.0, own / total) if total > 0 else None
+
+
+def _queued(run: Callable[[Any], Any], inputs: Rotation, flush: torch.Tensor) -> list[tuple[Any, Any]]:
+    """Event pairs around a few calls, all queued before the first is run."""
+    _hold_queue(SHARED_CALLS * _CALL_S)
+    pairs = [_timed_call(run, inputs, i, False, flush)[0] for i in range(SHARED_CALLS)]
+    torch.cuda.synchronize()
+    return pairs
 
 
 def _hold_queue(host_s: float) -> None:

@@ -1,7 +1,9 @@
 """How far a floating-point output may lie from the reference's, and which elements lie further.
 
 |got - expected| <= atol + rtol * |expected|, with both worked out per output from
-- its dtype: `BASE`, a few roundings (float32: 1e-4, some 800 of them; narrower dtypes: 2 to 4);
+- its dtype: `BASE`, a few roundings (float32: 1e-4, some 800 of them; narrower dtypes: 2 to 4), and where TF32
+  is allowed and there are products, `TF32_BASE` for float32: cutting off bits, as `tl.dot` does, shifts a sum of
+  products of one sign by up to 2^-9 of it, while cuBLAS rounds to nearest and its errors cancel;
 - its scale, the mean magnitude of its nonzero elements, which a few huge ones move less than an RMS, so that
   zeros do not pass for a softmax whose elements are all 1e-6;
 - the number of terms summed per element: 2 eps sqrt(reduction), for another order of summation (eps of
@@ -26,6 +28,8 @@ BASE: dict[torch.dtype, float] = {
     torch.bfloat16: 1.6e-2,
 }
 """Per dtype: rtol, and atol per unit of scale. One-byte floats: one eps."""
+TF32_BASE = 2.0**-9
+"""The same for float32 where its products may be of TF32, whose eps is 2^-10, in both factors."""
 CAP: dict[torch.dtype, float] = {
     torch.float64: 1e-6,
     torch.float32: 1e-2,
@@ -54,15 +58,19 @@ class Tolerance(NamedTuple):
 EXACT = Tolerance(0.0, 0.0)
 
 
-def tolerance(expected: torch.Tensor, oracle: torch.Tensor | None = None, reduction: int = 1) -> Tolerance:
+def tolerance(
+    expected: torch.Tensor, oracle: torch.Tensor | None = None, reduction: int = 1, tf32: bool = False
+) -> Tolerance:
     """What is allowed around `expected`, see above; EXACT for integers and bools.
 
     `oracle`: the same output of the same program run in float64, where there is one; ignored if its shape
-    differs. `reduction`: terms summed per element, where known.
+    differs. `reduction`: terms summed per element, where known. `tf32`: whether it may come from products of TF32.
     """
     if not is_inexact(expected):
         return EXACT
     base, cap, floor = _constants(expected.dtype)
+    if tf32 and _REAL.get(expected.dtype, expected.dtype) == torch.float32:
+        base = TF32_BASE
     eps = torch.finfo(torch.float64 if expected.dtype in _DOUBLE else torch.float32).eps
     scale = mean_magnitude(expected)
     error = 0.0 if oracle is None or oracle.shape != expected.shape else _largest_error(expected, oracle)
@@ -71,15 +79,19 @@ def tolerance(expected: torch.Tensor, oracle: torch.Tensor | None = None, reduct
 
 
 def tolerances(
-    outputs: Sequence[torch.Tensor], oracle: Sequence[torch.Tensor] | None = None, inputs: Sequence[torch.Tensor] = ()
+    outputs: Sequence[torch.Tensor],
+    oracle: Sequence[torch.Tensor] | None = None,
+    inputs: Sequence[torch.Tensor] = (),
+    tf32: bool = False,
 ) -> list[Tolerance]:
     """What is allowed around each of `outputs`, in their order.
 
     `oracle`: the same outputs in float64; left out where it is another number of tensors, or one of another
-    shape. `inputs`: what the outputs were computed from, weights among them.
+    shape. `inputs`: what the outputs were computed from, weights among them. `tf32`: by products of TF32, perhaps.
     """
     exact = list(oracle) if oracle is not None and len(oracle) == len(outputs) else [None] * len(outputs)
-    return [tolerance(want, near, reduction_size(inputs, want)) for want, near in zip(outputs, exact, strict=True)]
+    pairs = zip(outputs, exact, strict=True)
+    return [tolerance(want, near, reduction_size(inputs, want), tf32) for want, near in pairs]
 
 
 def reduction_size(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> int:

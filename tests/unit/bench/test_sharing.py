@@ -129,6 +129,32 @@ def test_no_more_memory_is_reserved_than_there_is_and_a_giant_gets_all() -> None
     assert max(log) <= 10
 
 
+def test_a_giant_is_not_passed_by_whoever_comes_after_it() -> None:
+    budget, order = Budget(10), list[int]()
+    first, leave = threading.Event(), threading.Event()
+
+    def use(size: int, before: threading.Event | None, after: threading.Event | None) -> None:
+        with budget.reserve(size):
+            order.append(size)
+            if after is not None:
+                after.set()
+            if before is not None:
+                assert before.wait(10)
+
+    threads = [threading.Thread(target=use, args=(4, leave, first))]
+    threads[0].start()
+    assert first.wait(10)
+    for size in (10, 3, 2):
+        threads.append(threading.Thread(target=use, args=(size, None, None)))
+        threads[-1].start()
+        time.sleep(0.05)
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert order[:2] == [4, 10]
+    assert sorted(order[2:]) == [2, 3]
+
+
 def test_nothing_is_counted_where_there_is_no_limit() -> None:
     with Budget(None).reserve(1 << 60):
         pass

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kb_ray.bench.child.compare import compare
-from kb_ray.bench.child.tolerance import BASE, CAP, EXACT, chunks, tolerance, tolerances
+from kb_ray.bench.child.tolerance import BASE, CAP, EXACT, chunks, tolerance, tolerances, wrong_elements
 from kb_ray.records import Status
 from tests.unit.bench.comparing import FLOATS, INF, compared, drawn, error_of
 
@@ -88,6 +88,21 @@ def test_tf32_passes_beside_a_tf32_reference_and_fails_beside_an_exact_one_B01()
     assert comparison.status is Status.MISMATCH
     assert (error_of(comparison).pattern or "").startswith("precision: ")
     assert "PRECISION" in error_of(comparison).message
+
+
+def test_bits_cut_off_pass_beside_bits_rounded_where_tf32_is_allowed_and_not_elsewhere_B01() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(64, 512, generator=draw) + 2, torch.rand(512, 64, generator=draw) + 2)
+
+    def cut(values: torch.Tensor, add: int) -> torch.Tensor:
+        return ((values.view(torch.int32) + add) & ~0x1FFF).view(torch.float32)
+
+    rounded, truncated = cut(x, 0x1000) @ cut(y, 0x1000), cut(x, 0) @ cut(y, 0)
+    exact = x.double() @ y.double()
+    allowed = tolerance(rounded, exact, 512, tf32=True)
+    assert not wrong_elements(rounded, truncated, allowed).any()
+    assert wrong_elements(rounded, truncated, tolerance(rounded, exact, 512)).any()
+    assert wrong_elements(rounded, 1.005 * rounded, allowed).any()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
