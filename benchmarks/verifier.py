@@ -185,22 +185,32 @@ def memory(bench: Bench) -> dict[str, Any]:
 def gpus(bench: Bench) -> dict[str, Any]:
     """The kernels of `small` on one GPU and on two, one evaluator each, in one run; needs two."""
     task, n, at_once = candidates.add_relu(candidates.SMALL), bench.options.verdicts, bench.options.concurrency
-    _, alone = bench.many(task, map(candidates.right, range(50_000, 50_000 + n)), at_once)
     second = Bench(bench.options, gpu="1")
+
+    def measured(benches: list[Bench], first: int, broken: str = "") -> tuple[int, float, float]:
+        """(correct, seconds, cores busy) of `n` kernels on each."""
+        codes = [[broken + candidates.right(first + 5000 * i + k) for k in range(n)] for i in range(len(benches))]
+        cpu, started = watching.cpu_seconds(), time.perf_counter()
+        with ThreadPoolExecutor(2) as both:
+            parts = [both.submit(b.many, task, own, at_once) for b, own in zip(benches, codes, strict=True)]
+            ok = sum(v.correct for part in parts for v in part.result()[0])
+        took = time.perf_counter() - started
+        return ok, took, (watching.cpu_seconds() - cpu) / took
+
     try:
         second.verdict(task, candidates.right(1))
-        with ThreadPoolExecutor(2) as both:
-            started = time.perf_counter()
-            halves = [
-                both.submit(b.many, task, map(candidates.right, range(start, start + n)), at_once)
-                for b, start in ((bench, 60_000), (second, 70_000))
-            ]
-            ok = sum(v.correct for half in halves for v in half.result()[0])
-            together = time.perf_counter() - started
+        _, alone, cores_one = measured([bench], 50_000)
+        ok, together, cores_two = measured([bench, second], 60_000)
+        _, starts_one, _ = measured([bench], 80_000, "raise ImportError\n")
+        _, starts_two, _ = measured([bench, second], 90_000, "raise ImportError\n")
     finally:
         second.evaluator.stop()
     one, two = 60 * n / alone, 60 * 2 * n / together
-    return {"one_per_minute": one, "two_per_minute": two, "ratio": two / one, "ok": ok, "of": 2 * n}
+    return {
+        "one_per_minute": one, "two_per_minute": two, "ratio": two / one, "ok": ok, "of": 2 * n,
+        "cores_busy_one": cores_one, "cores_busy_two": cores_two,
+        "contexts_per_second_one": n / starts_one, "contexts_per_second_two": 2 * n / starts_two,
+    }  # fmt: skip
 
 
 SECTIONS: dict[str, Section] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import time
@@ -13,6 +14,13 @@ def gpu_bytes() -> int:
     """Used memory of the first visible GPU."""
     asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
     return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]) << 20
+
+
+def cpu_seconds() -> float:
+    """Seconds that all cores together have worked since the machine's start."""
+    with open("/proc/stat") as stat:
+        user, nice, system, _idle, _waiting, *rest = (int(word) for word in stat.readline().split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def seconds_until(condition: Callable[[], bool], at_most: float = 30.0) -> float:

@@ -8,6 +8,7 @@ evaluator, since the kernel's parent-death signal is tied to the thread that sta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
+from kb_ray.bench.gpu_node import gpu_node
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.bench.static import check_static
 from kb_ray.bench.sweep import claim, remove
@@ -48,6 +50,10 @@ log = logging.getLogger("kb_ray.bench")
 
 class Quarantined(InfraError):
     """The device is not to be trusted until its processes have been started anew."""
+
+
+class GivenUp(InfraError):
+    """`cancel` was called for this request: there is no verdict and nobody to give it to."""
 
 
 class _Call:
@@ -99,8 +105,8 @@ class Evaluator:
             self._on_keeper(self._launch)
 
     def evaluate(self, request: BenchRequest) -> Verdict:
-        """The verdict of one candidate; InfraError when a process of ours died meanwhile, Quarantined when the
-        device is not to be trusted: `stop` and `start` then, which fails where it still is not.
+        """The verdict of one candidate; InfraError when a process of ours died meanwhile, GivenUp after `cancel`,
+        Quarantined when the device is not to be trusted: `stop` and `start` then, which fails where it still is not.
 
         What the source alone decides is decided here, before any process is touched.
         """
@@ -130,6 +136,16 @@ class Evaluator:
         if call.verdict is None:
             raise call.error or InfraError("the judge gave no reason")
         return call.verdict
+
+    def cancel(self, request_id: str) -> bool:
+        """Kill the candidate of a request under way: its `evaluate` raises GivenUp. False: it is not, or not yet."""
+        with self._lock:
+            channel = self._channel if request_id in self._calls else None
+        if channel is None:
+            return False
+        with contextlib.suppress(FrameError):
+            channel.send(Kind.CANCEL, request_id.encode())
+        return True
 
     def pids(self) -> dict[str, int]:
         """Process ids by role, of those that run."""
@@ -176,7 +192,8 @@ class Evaluator:
             for role, (_, theirs) in pairs.items():
                 self._processes[role] = self._spawn(
                     f"from kb_ray.bench.child.zygote import main; "
-                    f"main({theirs.fileno()}, c['parent'], c['device'] == 'cuda')", [theirs.fileno()], thin=True,
+                    f"main({theirs.fileno()}, c['parent'], c['device'] == 'cuda', c['node'])",
+                    [theirs.fileno()], thin=True,
                 )  # fmt: skip
             fds = [judge_end.fileno(), pairs["candidates"][0].fileno(), pairs["references"][0].fileno()]
             self._processes["judge"] = self._spawn(
@@ -206,8 +223,11 @@ class Evaluator:
         """A fresh interpreter with a scrubbed environment: no credentials, tokens or addresses of ours."""
         environment = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
         environment |= {"HOME": str(self.run_dir), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        node = None
         if self.device == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = self.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+            gpu = self.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+            node = gpu_node(gpu)
+            environment["CUDA_VISIBLE_DEVICES"] = node.name if node else gpu
             environment["CUDA_MODULE_LOADING"] = "LAZY"
             # One hardware queue a process: creating a context then takes half the time.
             environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
@@ -220,6 +240,7 @@ class Evaluator:
             "path": [p for p in sys.path if p and os.path.isdir(p)] + [str(Path(__file__).parents[2])],
             "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
             "run_dir": str(self.run_dir), "bounds": self._bounds and dict(self._bounds), "fault": fault,
+            "node": node and node.path,
         }  # fmt: skip
         return subprocess.Popen(
             [sys.executable, "-I", "-c", _BOOT + code, json.dumps(config)],
@@ -238,6 +259,8 @@ class Evaluator:
             call = self._calls.pop(answer["request_id"])
             if "verdict" in answer:
                 call.verdict = Verdict.model_validate_json(answer["verdict"])
+            elif "cancelled" in answer:
+                call.error = GivenUp(answer["cancelled"])
             elif "quarantine" in answer:
                 call.error = Quarantined(answer["quarantine"])
             else:

@@ -15,6 +15,7 @@ import ctypes
 import glob
 import importlib
 import os
+import re
 import resource
 import secrets
 import signal
@@ -39,6 +40,7 @@ class Limits:
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_GPU_NODE = re.compile(r"/dev/nvidia\d+")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -101,11 +103,16 @@ class Visible:
     """Files, and folders with all that is in them."""
     listable: tuple[str, ...]
     """Folders whose names may be listed, so that imports find their packages."""
+    devices: tuple[str, ...] = ()
+    """Files of devices, and folders of them, that may be written."""
 
 
-def visible(cuda: bool) -> Visible:
+def visible(cuda: bool, gpu_node: str | None = None) -> Visible:
     """What Python, torch and triton need: the interpreter, system libraries and the installed packages, but
-    not kb_ray itself, wherever it is installed: its built-in tasks hold references."""
+    not kb_ray itself, wherever it is installed: its built-in tasks hold references.
+
+    `gpu_node`: the file of the one GPU to be used, such as /dev/nvidia0; None: of all.
+    """
     roots = [
         "/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/proc", "/sys", "/etc/ld.so.cache",
         "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf",
@@ -121,7 +128,8 @@ def visible(cuda: bool) -> Visible:
     for root in dict.fromkeys(roots):
         if os.path.exists(root):
             _around(root, hidden, readable, listable)
-    return Visible(tuple(dict.fromkeys(readable)), tuple(dict.fromkeys(listable)))
+    devices = [p for p in glob.glob("/dev/nvidia*") if gpu_node in (None, p) or not _GPU_NODE.fullmatch(p)]
+    return Visible(tuple(dict.fromkeys(readable)), tuple(dict.fromkeys(listable)), tuple(devices if cuda else ()))
 
 
 def package_folders() -> list[str]:
@@ -175,7 +183,7 @@ def confine_files(scratch: str, seen: Visible, cuda: bool) -> int:
             lock.add_path_rule(path, access=AccessFs.READ_FILE | AccessFs.WRITE_FILE)
         if cuda:
             # CUDA writes in its own /proc entry, and needs nothing else in /dev.
-            for path in (f"/proc/{os.getpid()}", *glob.glob("/dev/nvidia*")):
+            for path in (f"/proc/{os.getpid()}", *seen.devices):
                 lock.add_path_rule(path, access=everything if os.path.isdir(path) else writing)
         lock.apply()
         return int(lock.abi_version)

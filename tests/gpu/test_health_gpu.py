@@ -77,7 +77,8 @@ def test_who_shares_the_gpu_with_a_hoarder_of_all_its_memory_is_judged_all_the_s
         "    while torch.cuda.mem_get_info()[0] > 64 << 20:\n"
         "        size = min(torch.cuda.mem_get_info()[0] - (32 << 20), 8 << 30)\n"
         "        hoard.append(torch.empty(size, dtype=torch.uint8, device=x.device))\n"
-        "    time.sleep(4)"
+        "    time.sleep(4)\n"
+        "    raise RuntimeError('enough')"
     )
     verify_on_gpu(KERNEL, LARGE)
     codes = [everything] + [f"# {i}\n{KERNEL}" for i in range(6)]

@@ -29,6 +29,14 @@ _DETAIL_LINES = 14
 Blame = tuple[Status, Stage, ErrorDetail]
 
 
+class Failed(Exception):
+    """The candidate failed: the verdict is known."""
+
+    def __init__(self, status: Status, stage: Stage, error: ErrorDetail) -> None:
+        super().__init__(status)
+        self.status, self.stage, self.error = status, stage, error
+
+
 def detail(status: Status, message: str, detail: str = "", **more: Any) -> ErrorDetail:
     """An error in words that can be written down, whoever chose them."""
     return ErrorDetail(category=CATEGORY_BY_STATUS[status], message=clean(message), detail=clean(detail), **more)

@@ -249,6 +249,10 @@ class Child:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def strike(self) -> None:
+        """SIGKILL to its group, from any thread until `kill`; whoever waits for it sees its end."""
+        self._signal(signal.SIGKILL)
+
     def _signal(self, number: int) -> None:
         if not self._closed:
             with contextlib.suppress(ProcessLookupError):

@@ -21,6 +21,7 @@ HANDLE_BYTES = 64
 _GRANULE = 2 << 20
 _IPC_LAZY_PEER = 1
 _PERSISTING_L2 = 6
+_OUT_OF_MEMORY = 2
 
 
 class _Handle(ctypes.Structure):
@@ -59,7 +60,7 @@ def runtime() -> ctypes.CDLL:
 
 
 def _check(code: int, what: str) -> None:
-    if code == 2:
+    if code == _OUT_OF_MEMORY:
         raise torch.cuda.OutOfMemoryError(f"{what}: out of GPU memory")
     if code != 0:
         raise RuntimeError(f"{what} failed with CUDA error {code}")
@@ -72,6 +73,21 @@ def _tensor(base: int, offset: int, ref: TensorRef) -> torch.Tensor:
     return seen(torch.as_tensor(_Span(base + offset, size), device="cuda"), ref)
 
 
+def _allocated(size: int) -> int:
+    """Address of a new allocation. torch keeps what it has freed: that is given back before this fails."""
+    pointer = ctypes.c_void_p()
+    code = runtime().cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size))
+    if code == _OUT_OF_MEMORY:
+        runtime().cudaGetLastError()
+        torch.cuda.empty_cache()
+        code = runtime().cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size))
+    if code == _OUT_OF_MEMORY:
+        # Left standing it would be raised by the next, innocent call.
+        runtime().cudaGetLastError()
+    _check(code, "cudaMalloc")
+    return int(pointer.value or 0)
+
+
 class CudaBlock:
     """Judge's side: one cudaMalloc allocation that holds the tensors between guard bands."""
 
@@ -81,9 +97,8 @@ class CudaBlock:
         self.fds: list[int] = []
         self.offsets, size = layout(self.refs)
         self.size = (size + _GRANULE - 1) // _GRANULE * _GRANULE
-        pointer = ctypes.c_void_p()
-        _check(runtime().cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(self.size)), "cudaMalloc")
-        self.base = int(pointer.value or 0)
+        self.base = _allocated(self.size)
+        pointer = ctypes.c_void_p(self.base)
         handle = _Handle()
         _check(runtime().cudaIpcGetMemHandle(ctypes.byref(handle), pointer), "cudaIpcGetMemHandle")
         self.handle = bytes(ctypes.string_at(ctypes.byref(handle), HANDLE_BYTES))

@@ -11,8 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
+import torch
+
 from kb_ray.bench.child import blame
 from kb_ray.bench.child.ablation import not_computed_by_kernels
+from kb_ray.bench.child.blame import Failed
+from kb_ray.bench.child.cancelling import Cancellation
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.cases import Case, Loaded
 from kb_ray.bench.child.checking import Place, check_call, earlier_result_kept, place_of
@@ -25,7 +29,7 @@ from kb_ray.bench.child.references import References
 from kb_ray.bench.child.stopwatch import take_times
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import InfraError
-from kb_ray.records import ErrorDetail, Stage, Status, Verdict
+from kb_ray.records import Stage, Status, Verdict
 from kb_ray.tasks.quality import REFERENCE_FAILED, TOO_LARGE, UNTRUSTED
 
 CANDIDATE = "candidate"
@@ -35,26 +39,20 @@ HIDDEN_TIMEOUT_S = 10.0
 """For a call beyond those that decide: without kernels, or at a shape or dtype that nobody promised."""
 
 
-class Failed(Exception):
-    """The candidate failed: the verdict is known."""
-
-    def __init__(self, status: Status, stage: Stage, error: ErrorDetail) -> None:
-        super().__init__(status)
-        self.status, self.stage, self.error = status, stage, error
-
-
 class Evaluation:
     """The verdict of one request on one device."""
 
-    def __init__(self, request: BenchRequest, zygote: Zygote, references: References, card: Card) -> None:
-        self.request, self.settings = request, request.settings
+    def __init__(
+        self, request: BenchRequest, zygote: Zygote, references: References, card: Card, cancellation: Cancellation
+    ) -> None:
+        self.request, self.settings, self.cancellation = request, request.settings, cancellation
         self.zygote, self.references, self.card = zygote, references, card
         self.cuda, self.slot = card.cuda, card.slot
         self.found = Findings(request, card.machine, card.cuda)
         self.child: Child | None = None
 
     def run(self) -> Verdict:
-        """The verdict. An oom or timeout seen while others shared the GPU is repeated with nobody else on it."""
+        """The verdict, or Cancelled. An oom or timeout seen in company is repeated with nobody else on the GPU."""
         started = time.monotonic()
         verdict = self._inspected() if self.request.inspect else self._attempt(alone=False)
         in_company = self.cuda and "shared" in self.found.flags and verdict.stage is not Stage.TIMING
@@ -104,14 +102,14 @@ class Evaluation:
                 return self._evaluated(loaded, alone)
         except Failed as failure:
             return self.found.verdict(failure.status, failure.stage, error=failure.error)
-        except (InfraError, ReferenceFailed) as failure:
-            if self.cuda and not alone and "out of memory" in str(failure):
+        except (InfraError, ReferenceFailed, torch.OutOfMemoryError) as failure:
+            if self.cuda and not alone and _lacks_memory(failure):
                 # Whoever shares the GPU may have taken all of its memory.
                 self.found.flags.add("shared")
                 return self.found.verdict(Status.OOM, Stage.STATIC, error=blame.detail(Status.OOM, str(failure)))
-            if isinstance(failure, InfraError):
-                raise
-            return self._reference_failed(failure)
+            if isinstance(failure, ReferenceFailed):
+                return self._reference_failed(failure)
+            raise
 
     def _evaluated(self, loaded: Loaded, alone: bool) -> Verdict:
         first = self._case(loaded, 0)
@@ -130,6 +128,7 @@ class Evaluation:
 
     def _end(self) -> None:
         child, self.child = self.child, None
+        self.cancellation.release()
         if child is not None:
             # The end of a process takes its CUDA context down: not while somebody is timed.
             with self.slot.shared():
@@ -137,6 +136,7 @@ class Evaluation:
             self.slot.leave(child)
 
     def _case(self, loaded: Loaded, index: int, first: Case | None = None) -> Case:
+        self.cancellation.check()
         with self.slot.shared(), self.found.phase("reference"):
             return self.references.case(loaded, index, self.settings, first)
 
@@ -158,6 +158,7 @@ class Evaluation:
         """A new process with the candidate loaded and constructed in it."""
         with self.found.phase("start"), nullcontext() if alone or not self.cuda else self.card.starting:
             self.child = child = self.zygote.spawn(self.slot if self.cuda else None)
+        self.cancellation.watch(child)
         self.found.level = child.level
         if not alone and self.slot.crowd > 1:
             self.found.flags.add("shared")
@@ -290,3 +291,7 @@ class Evaluation:
     def _living(self) -> Child:
         assert self.child is not None, "no process was started"
         return self.child
+
+
+def _lacks_memory(failure: Exception) -> bool:
+    return isinstance(failure, torch.OutOfMemoryError) or "out of memory" in str(failure)

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     EVALUATE = 1
     VERDICT = 2
     UNFIT = 3
+    CANCEL = 4
     # judge <-> zygote
     FORK = 10
     FORKED = 11

@@ -20,10 +20,11 @@ import torch
 
 from kb_ray.bench import sandbox
 from kb_ray.bench.child import cgroup
+from kb_ray.bench.child.cancelling import Cancellation, Cancelled
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.evaluation import Evaluation
 from kb_ray.bench.child.forking import Zygote
-from kb_ray.bench.child.frames import Channel, Frame, FrameError, Kind
+from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.child.health import SUSPICIOUS, Check, Health, Memory, canary_passes, first_failure, xid_reason
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.references import References
@@ -54,6 +55,7 @@ class Judge:
         self._fault = fault
         self._running = 0
         self._count = threading.Lock()
+        self._wanted: dict[str, Cancellation] = {}
 
     def serve(self) -> None:
         unfit = first_failure([self._canary, *self._faults("start")])
@@ -68,39 +70,54 @@ class Judge:
                 frame = self.host.recv()
             except FrameError:
                 self.end(0)
-            self.threads.submit(self._evaluate, frame)
+            if frame.kind == Kind.CANCEL:
+                self._cancel(frame.payload.decode())
+                continue
+            request = BenchRequest.model_validate_json(frame.payload)
+            # Known before it has a thread: what waits for one can be given up too.
+            self._wanted[request.request_id] = cancellation = Cancellation()
+            self.threads.submit(self._evaluate, request, cancellation)
 
-    def _evaluate(self, frame: Frame) -> None:
-        request = BenchRequest.model_validate_json(frame.payload)
+    def _cancel(self, request_id: str) -> None:
+        """Kill the candidate of a request. One that has its verdict meanwhile is unknown here, and stays as it is."""
+        cancellation = self._wanted.get(request_id)
+        if cancellation is not None:
+            cancellation.cancel()
+
+    def _evaluate(self, request: BenchRequest, cancellation: Cancellation) -> None:
         with self._count:
             self._running += 1
-        suspicious = False
-        try:
-            run = Evaluation(request, self.candidates, self.references, self.card)
-            verdict = run.run()
-            answer = {"request_id": request.request_id, "verdict": verdict.model_dump_json()}
-            suspicious = verdict.status in SUSPICIOUS
-        except InfraError as error:
-            answer = {"request_id": request.request_id, "infra": str(error)}
-        except Exception as error:
-            # A fault of the judge itself must not look like the candidate's, nor end the other evaluations.
-            log.exception("evaluation %s failed", request.request_id)
-            answer = {
-                "request_id": request.request_id,
-                "infra": f"judge: {type(error).__name__}: {error}"[:500],
-            }
-            suspicious = True
+        answer, suspicious = self._answer(request, cancellation)
+        del self._wanted[request.request_id]
         with self._count:
             self._running -= 1
         unfit = self.health.admit(suspicious and (self.cuda or self._fault is not None))
         if unfit is not None:
-            answer = {"request_id": request.request_id, "quarantine": unfit}
+            answer = {"quarantine": unfit}
         try:
-            self.host.send(Kind.VERDICT, json.dumps(answer).encode())
+            self.host.send(Kind.VERDICT, json.dumps({"request_id": request.request_id} | answer).encode())
         except FrameError:
             self.end(0)
         if not self.candidates.alive or not self.references.zygote.alive:
             self.end(3)
+
+    def _answer(self, request: BenchRequest, cancellation: Cancellation) -> tuple[dict[str, str], bool]:
+        """What is said to the host, and whether the device should be looked at because of it."""
+        try:
+            cancellation.check()
+            run = Evaluation(request, self.candidates, self.references, self.card, cancellation)
+            verdict = run.run()
+            answer, suspicious = {"verdict": verdict.model_dump_json()}, verdict.status in SUSPICIOUS
+        except (InfraError, Cancelled) as error:
+            answer, suspicious = {"infra": str(error)}, False
+        except Exception as error:
+            # A fault of the judge itself must not look like the candidate's, nor end the other evaluations.
+            log.exception("evaluation %s failed", request.request_id)
+            answer, suspicious = {"infra": f"judge: {type(error).__name__}: {error}"[:500]}, True
+        if cancellation.cancelled:
+            # Whatever it came to: a candidate that is killed here looks like one that crashed.
+            return {"cancelled": "its caller gave it up"}, False
+        return answer, suspicious
 
     def _canary(self) -> str | None:
         return canary_passes(self.candidates, self.card.slot.shared)

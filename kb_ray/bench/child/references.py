@@ -52,7 +52,13 @@ class References:
             self._evict()
         with loaded.lock:
             if loaded.case_bytes is None:
-                self._inspect(loaded, settings)
+                try:
+                    self._inspect(loaded, settings)
+                except ReferenceFailed as failure:
+                    if not self.cuda or "out of memory" not in str(failure):
+                        raise
+                    # What tasks before this one had kept in the process went with it.
+                    self._inspect(loaded, settings)
         return loaded
 
     def case(self, loaded: Loaded, index: int, settings: BenchSettings, first: Case | None = None) -> Case:

@@ -78,13 +78,16 @@ def own_share(run: Callable[[Any], Any], inputs: Rotation, flush: torch.Tensor) 
     The whole is taken of other calls than the launches: events take microseconds, and those around a launch would
     count as time outside it.
     """
-    whole = _queued(run, inputs, flush)
     spans: list[tuple[Any, Any]] = []
-    provenance.WATCH.spans = spans
+    # Filling fresh memory is our work, not the candidate's.
+    provenance.poison_allocations(False)
     try:
+        whole = _queued(run, inputs, flush)
+        provenance.WATCH.spans = spans
         _queued(run, inputs, flush)
     finally:
         provenance.WATCH.spans = None
+        provenance.poison_allocations(True)
     own, total = (sum(start.elapsed_time(end) for start, end in pairs) for pairs in (spans, whole))
     return min(1.0, own / total) if total > 0 else None
 

@@ -27,10 +27,10 @@ from kb_ray.bench.child.serving import serve
 class Zygote:
     """Serves one judge over one channel until it closes."""
 
-    def __init__(self, channel: Channel, cuda: bool) -> None:
+    def __init__(self, channel: Channel, cuda: bool, gpu_node: str | None) -> None:
         self.channel = channel
         self.cuda = cuda
-        self.visible = sandbox.visible(cuda)
+        self.visible = sandbox.visible(cuda, gpu_node)
         self.children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, id)
         self.wake, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
@@ -132,7 +132,7 @@ def _private_environment(scratch: str) -> None:
     os.chdir(scratch)
 
 
-def main(channel_fd: int, parent: int, cuda: bool) -> None:
+def main(channel_fd: int, parent: int, cuda: bool, gpu_node: str | None = None) -> None:
     sandbox.die_with_parent(parent)
     sandbox.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -142,5 +142,5 @@ def main(channel_fd: int, parent: int, cuda: bool) -> None:
     channel = Channel.from_fd(channel_fd)
     channel.send(Kind.READY, pack(pid=os.getpid()))
     with contextlib.suppress(FrameError):
-        Zygote(channel, cuda).serve()
+        Zygote(channel, cuda, gpu_node).serve()
     sys.exit(0)
