@@ -19,6 +19,7 @@ from kb_ray.tasks.entry import Entry
 from kb_ray.tasks.quality import TOO_LARGE, TaskReport
 
 _MISSING = re.compile(r"No module named '([\w.]+)'")
+_FROM_HUB = re.compile(r"when downloading ([\w./-]+?)\.? |huggingface\.co")
 _HEADINGS = ("loads", "runs", "style", "level", "inputs", "determ.", "seconds", "flags, or what is wrong")
 _WIDTHS = (5, 4, 8, 5, 10, 7, 7)
 
@@ -60,7 +61,11 @@ def report(task: Task, inspect: Callable[[Task], Verdict]) -> TaskReport:
 def explained(message: str) -> str:
     """What went wrong with a reference in one line, with what to do where a package is missing."""
     line = " ".join(message.split())
-    missing = _MISSING.search(line)
+    missing, hub = _MISSING.search(line), _FROM_HUB.search(line)
+    if hub is not None:
+        return (
+            f"needs {hub[1] or 'a model'} from the Hugging Face hub: references run without network and cannot load it"
+        )
     if missing is None:
         return line
     package = missing[1].partition(".")[0]

@@ -94,6 +94,20 @@ def test_a_failure_of_our_own_is_not_the_tasks(folder: str) -> None:
     assert (first.runs, first.error, first.excluded) == (False, "our own failure: the judge is gone", False)
 
 
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        ("OSError: ['PermissionError when downloading google/reformer-enwik8. Check']", "google/reformer-enwik8"),
+        ("OSError: [\"PermissionError when downloading EleutherAI/gpt-neo-2.7B. Check\"]", "EleutherAI/gpt-neo-2.7B"),
+        ("OSError: [\"We couldn't connect to 'https://huggingface.co' to load the files\"]", "a model"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_wants_a_model_of_the_hub_is_told_why_it_cannot_have_it(said: str, model: str) -> None:
+    told = check.explained(f"the reference raised {said}")
+    assert told.startswith(f"needs {model} from the Hugging Face hub")
+    assert "without network" in told
+
+
 def test_every_flag_is_explained_and_only_known_ones_exclude() -> None:
     assert UNTRUSTED < EXCLUDING < FLAGS.keys()
     assert all(meaning and "\n" not in meaning for meaning in FLAGS.values())
