@@ -75,7 +75,7 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,
-        published=published(kept),
+        published=published(kept, summary),
     )
     return Evaluated(found, kept, results)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from kb_ray.score.estimates import Grouping, rate, undefined
-from kb_ray.score.formulas import CURVE_AT, FAST_P_AT, at_least_twice, faster_than
+from kb_ray.score.formulas import CURVE_AT, FAST_P_AT, NOTHING, speed_reached
 from kb_ray.score.outcomes import TurnOutcome
 from kb_ray.score.summary import Answers, Estimate, FastP
 
@@ -23,11 +25,10 @@ def answers(given: Given, by_task: Grouping, timed: bool) -> Answers:
     def share(test: Callable[[TurnOutcome], bool]) -> Estimate:
         return rate([turn is not None and test(turn) for turn in given])
 
-    def tasks(test: Callable[[TurnOutcome], bool]) -> Estimate:
-        return by_task.share_of_tasks([turn is not None and test(turn) for turn in given])
+    reached = np.array([speed_reached(turn.speedup, turn.correct) if turn else NOTHING for turn in given], dtype=float)
 
     def fast(p: float) -> Estimate:
-        return tasks(lambda turn: faster_than(turn.speedup, turn.correct, p)) if timed or p == 0 else undefined()
+        return by_task.share_of_tasks(reached > p) if timed or p == 0 else undefined()
 
     speedups = [
         (task, turn.speedup)
@@ -40,7 +41,7 @@ def answers(given: Given, by_task: Grouping, timed: bool) -> Answers:
         correct=share(lambda turn: turn.correct),
         trusted=share(lambda turn: turn.correct and turn.trusted),
         fast_p=tuple(FastP(p=p, share=fast(p)) for p in FAST_P_AT),
-        fast_2_at_least=tasks(lambda turn: at_least_twice(turn.speedup, turn.correct)) if timed else undefined(),
+        fast_2_at_least=by_task.share_of_tasks(reached >= 2) if timed else undefined(),
         speedup_mean=by_task.mean(speedups),
         speedup_median=by_task.median(speedups),
         speedup_geomean=by_task.geometric_mean(speedups),
@@ -49,9 +50,5 @@ def answers(given: Given, by_task: Grouping, timed: bool) -> Answers:
 
 def curve(given: Given, by_task: Grouping) -> tuple[tuple[float, float], ...]:
     """(p, fast_p) at CURVE_AT; there must be a task."""
-    # A correct kernel without a speed counts for fast_0 and for no other.
-    values = [-1.0 if turn is None or not turn.correct else turn.speedup or _SLOWEST for turn in given]
+    values = [speed_reached(turn.speedup, turn.correct) if turn else NOTHING for turn in given]
     return tuple(zip(CURVE_AT, by_task.shares_above(values, CURVE_AT), strict=True))
-
-
-_SLOWEST = 1e-9

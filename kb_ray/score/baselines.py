@@ -13,7 +13,7 @@ from typing import Literal
 from kb_ray.records import Record
 from kb_ray.score.metrics import is_timed, scope
 from kb_ray.score.outcomes import Outcome
-from kb_ray.score.summary import Answers, Estimate, Scope
+from kb_ray.score.summary import Answers, Estimate, Scope, Summary
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,17 @@ class PublishedRow(Record):
     source: str
 
 
-def published(found: Sequence[Outcome]) -> tuple[PublishedRow, ...]:
-    """Rows for which `found` has KernelBench tasks of the level, judged in the same way.
+def published(found: Sequence[Outcome], summary: Summary) -> tuple[PublishedRow, ...]:
+    """Rows for which `found`, of which `summary` tells, has KernelBench tasks of the level, judged in the same way.
 
     Flagged tasks count here as they do in what was published.
     """
     tasks = [item for item in found if item.source == "kernelbench"]
     timed = is_timed(tasks)
+    alike = len(tasks) == len(found) and not summary.flagged_tasks
     scopes = {
-        level: scope([item for item in tasks if item.level == level], timed)
+        # Making the metrics of a level again takes as long as it did the first time.
+        level: summary.by_level[str(level)] if alike else scope([t for t in tasks if t.level == level], timed)
         for level in sorted({item.level for item in tasks if item.level is not None})
     }
     return tuple(

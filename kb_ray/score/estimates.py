@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,10 +59,10 @@ class Grouping:
     def _resamples(self) -> Resamples:
         return resamples(self.count)
 
-    def share_of_tasks(self, passed: Sequence[bool]) -> Estimate:
+    def share_of_tasks(self, passed: Any) -> Estimate:
         """Mean over tasks of the share of a task's members that pass; Wilson's interval with n = tasks.
 
-        `passed` has one entry for each member. With one member each this is the share of tasks; with several it is
+        `passed` has one bool for each member. With one member each this is the share of tasks; with several it is
         what one of them would show.
         """
         if not self.count:

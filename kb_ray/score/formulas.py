@@ -27,16 +27,18 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def faster_than(speedup: float | None, correct: bool, p: float) -> bool:
-    """What fast_p counts: correct and speedup > p (KernelBench). fast_0 asks for nothing but correctness."""
-    if p == 0:
-        return correct
-    return correct and speedup is not None and speedup > p
+NOTHING = -1.0
+"""What a kernel that is not correct reaches."""
+_SLOWEST = 1e-9
 
 
-def at_least_twice(speedup: float | None, correct: bool) -> bool:
-    """What the first document's fast_2 counts: correct and speedup >= 2. KernelBench's would ask for > 2."""
-    return correct and speedup is not None and speedup >= 2.0
+def speed_reached(speedup: float | None, correct: bool) -> float:
+    """The number that fast_p compares with p: an answer counts where it is > p (KernelBench).
+
+    fast_0 asks for nothing but correctness, so a correct kernel without a speed is above 0 and above nothing else.
+    The first document's fast_2 counts >= 2 where KernelBench's would ask for > 2.
+    """
+    return max(speedup or _SLOWEST, _SLOWEST) if correct else NOTHING
 
 
 def mean(values: Sequence[float]) -> float | None:

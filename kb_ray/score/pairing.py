@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kb_ray.records import Record
 from kb_ray.score.estimates import Grouping
-from kb_ray.score.formulas import faster_than, mean
+from kb_ray.score.formulas import mean, speed_reached
 from kb_ray.score.metrics import is_timed
 from kb_ray.score.outcomes import Outcome, TurnOutcome
 from kb_ray.score.summary import Estimate
@@ -79,7 +79,7 @@ def _of(test: Callable[[TurnOutcome], bool]) -> Callable[[Outcome], bool]:
 
 
 def _faster(p: float) -> Callable[[TurnOutcome], bool]:
-    return lambda turn: faster_than(turn.speedup, turn.correct, p)
+    return lambda turn: speed_reached(turn.speedup, turn.correct) > p
 
 
 def _solved(samples: Iterable[Outcome]) -> bool:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from kb_ray.score.formulas import at_least_twice, faster_than, geometric_mean, mean, median, pass_at_k
+from kb_ray.score.formulas import CURVE_AT, geometric_mean, mean, median, pass_at_k, speed_reached
 from kb_ray.score.metrics import summarise
 from tests.unit.score.episodes import bad, episode, ok
 
@@ -43,16 +43,15 @@ def test_pass_at_k_refuses_what_cannot_be_drawn(n: int, c: int, k: int) -> None:
 
 
 def test_two_documents_disagree_about_exactly_twice_as_fast() -> None:
-    assert at_least_twice(2.0, True)
-    assert not faster_than(2.0, True, 2.0)
-    assert not at_least_twice(1.999, True)
-    assert not at_least_twice(9.0, False)
+    assert speed_reached(2.0, True) == 2.0
+    assert speed_reached(1.999, True) < 2.0
+    assert speed_reached(9.0, False) < 0
 
 
 def test_fast_0_asks_for_correctness_only() -> None:
-    assert faster_than(None, True, 0.0)
-    assert not faster_than(3.0, False, 0.0)
-    assert not faster_than(None, True, 0.5)
+    assert speed_reached(None, True) > 0.0
+    assert not speed_reached(3.0, False) > 0.0
+    assert not speed_reached(None, True) > CURVE_AT[1]
 
 
 def test_means_and_medians() -> None:

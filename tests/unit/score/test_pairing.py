@@ -6,6 +6,7 @@ import pytest
 
 from kb_ray.records import Episode, Stage, Status
 from kb_ray.score.baselines import published
+from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, outcome
 from kb_ray.score.pairing import compare
 from kb_ray.score.reward import staged_reward
@@ -54,14 +55,18 @@ def test_stores_without_a_common_task_say_nothing() -> None:
 
 
 def test_published_numbers_stand_beside_the_same_share_of_the_same_level() -> None:
-    rows = published(of(episode("a", bad(), ok(2.0)), episode("b", ok(1.5)), episode("c", bad(), source="builtin")))
+    found = of(episode("a", bad(), ok(2.0)), episode("b", ok(1.5)), episode("c", bad(), source="builtin"))
+    rows = published(found, summarise_outcomes(found))
+    alone = found[:2]
+    assert published(alone, summarise_outcomes(alone)) == rows
     ours = {(row.system, row.metric, row.level): row for row in rows}
     triton = ours["TritonRL", "correct", 1]
     assert (triton.published, triton.ours.value, triton.tasks) == (0.63, 0.5, 2)
     assert ("TritonRL", "correct", 2) not in ours
     # a best of ten turns is not compared with a best of two
     assert {row.turns for row in rows} == {1}
-    assert published(of(episode("a", ok(1.0), source="folder"))) == ()
+    others = of(episode("a", ok(1.0), source="folder"))
+    assert published(others, summarise_outcomes(others)) == ()
 
 
 @pytest.mark.parametrize(
