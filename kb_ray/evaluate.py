@@ -6,11 +6,11 @@ codes as generate's; a run that ended early by a signal is not evaluated. Defini
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kb_ray import logs
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation import board, tables
@@ -25,7 +25,7 @@ from kb_ray.traces.store import open_store
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logs.setup("text")
     given = arguments(sys.argv[1:] if argv is None else argv)
 
     async def command() -> int:
@@ -55,7 +55,7 @@ async def _evaluate(options: EvaluateOptions) -> int:
         )
         print(f"written:   {count} scalars at step {options.tensorboard_step} in {options.tensorboard_log_dir}")
     report = options.results_folder / "report.html"
-    write_report(store, report, skip_corrupt=options.skip_corrupt)
+    write_report(store, report, skip_corrupt=options.skip_corrupt, gpu_hour_price=options.gpu_hour_price)
     print(f"report:    {report}")
     return 0
 

@@ -47,6 +47,8 @@ class ReportOptions(BaseModel):
     """Episodes at most that can be read whole on the page; others only count."""
     seed: int = 0
     """Of the draw of those episodes."""
+    gpu_hour_price: float | None = Field(None, ge=0, le=10_000)
+    """Price of a GPU hour, from which the cost of verdicts follows."""
     skip_corrupt: bool = False
     """Leave damaged files out, naming them, in place of refusing the store."""
     open: bool = False
@@ -65,6 +67,7 @@ def write_report(
     seed: int = 0,
     skip_corrupt: bool = False,
     plots: Path | None = None,
+    gpu_hour_price: float | None = None,
     summary: Summary | None = None,
 ) -> Report:
     """Write the page of a store to `path`, whole or not at all, and each plot to the folder `plots`.
@@ -77,7 +80,7 @@ def write_report(
     if plots is not None:
         check_available()
     found = survey(opened, skip_corrupt=skip_corrupt)
-    report = make_report(found, episodes=episodes, seed=seed, summary=summary)
+    report = make_report(found, episodes=episodes, seed=seed, gpu_hour_price=gpu_hour_price, summary=summary)
     try:
         _replace(Path(path), report.html)
         if plots is not None:
@@ -87,13 +90,12 @@ def write_report(
     return report
 
 
-def live_page(
-    store: Store, mark: str, *, episodes: int = EPISODES_SHOWN, seed: int = 0, skip_corrupt: bool = False
-) -> str:
+def live_page(store: Store, mark: str, options: ReportOptions) -> str:
     """The page of a store as it is now, `mark` telling it from later ones. Errors as `write_report`."""
     # Hashing every file again for each part that comes would cost more than it tells.
-    found = survey(store, skip_corrupt=skip_corrupt, verify=False)
-    return make_report(found, episodes=episodes, seed=seed, live=mark).html
+    found = survey(store, skip_corrupt=options.skip_corrupt, verify=False)
+    price = options.gpu_hour_price
+    return make_report(found, episodes=options.episodes, seed=options.seed, live=mark, gpu_hour_price=price).html
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,6 +118,7 @@ def _write(options: ReportOptions) -> int:
         seed=options.seed,
         skip_corrupt=options.skip_corrupt,
         plots=options.plots,
+        gpu_hour_price=options.gpu_hour_price,
     )
     for file in report.content["damaged"]:
         print(f"skipped {file['key']}: {file['reason']}", file=sys.stderr)
@@ -129,10 +132,7 @@ def _write(options: ReportOptions) -> int:
 def _serve(options: ReportOptions) -> int:
     store = open_store(options.store)
 
-    def make(mark: str) -> str:
-        return live_page(store, mark, episodes=options.episodes, seed=options.seed, skip_corrupt=options.skip_corrupt)
-
-    server = live_server(LivePage(store, make), options.port)
+    server = live_server(LivePage(store, lambda mark: live_page(store, mark, options)), options.port)
     url = f"http://127.0.0.1:{server.server_port}/"
     print(f"{store.uri}: {url} until Ctrl-C", flush=True)
     if options.open:

@@ -40,6 +40,7 @@ def make_report(
     episodes: int = EPISODES_SHOWN,
     seed: int = 0,
     live: str | None = None,
+    gpu_hour_price: float | None = None,
     summary: Summary | None = None,
 ) -> Report:
     """The page of a store. `episodes` of it are drawn by `seed` to be shown whole. StoreError as readers do.
@@ -57,6 +58,7 @@ def make_report(
         "damaged": [{"key": file.key, "reason": file.reason} for file in found.damaged],
         "index": index,
         "seed": seed,
+        "gpu_hour_price": gpu_hour_price,
         "live": live,
     }
     html = page(f"kb_ray report: {found.store.uri}", told, chunks, live=live is not None)

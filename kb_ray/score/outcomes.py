@@ -120,7 +120,8 @@ def gpu_seconds(verdict: Verdict) -> float:
     """Seconds of GPU time that a verdict took. Waiting for a GPU costs none, nor does a CPU."""
     if verdict.env.device != "cuda":
         return 0.0
-    return max(0.0, verdict.seconds.get("total", 0.0) - verdict.seconds.get("queue", 0.0))
+    waited = sum(seconds for phase, seconds in verdict.seconds.items() if phase.startswith("queue"))
+    return max(0.0, verdict.seconds.get("total", 0.0) - waited)
 
 
 def _turn(turn: Turn) -> TurnOutcome:

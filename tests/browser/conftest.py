@@ -14,6 +14,8 @@ from kb_ray.report import write_report
 from tests.synthetic_traces import open_folder
 
 EPISODES = 2000
+PRICE = 2.5
+"""Of a GPU hour."""
 SHOWN = 300
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Nothing but the page itself may be asked for, by the browser's own housekeeping neither.
@@ -59,7 +61,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
     """The page as a file, in a folder without anything beside it."""
     folder = tmp_path_factory.mktemp("report")
     path = folder / "page" / "report.html"
-    write_report(open_folder(folder / "store", EPISODES), path, episodes=SHOWN)
+    write_report(open_folder(folder / "store", EPISODES), path, episodes=SHOWN, gpu_hour_price=PRICE)
     return path
 
 

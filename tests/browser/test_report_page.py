@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kb_ray.report import write_report
-from tests.browser.conftest import EPISODES, SHOWN, Watched
+from tests.browser.conftest import EPISODES, PRICE, SHOWN, Watched
 from tests.synthetic_traces import HOSTILE, open_folder
 
 PLOTS = ("fast_p", "statuses_by_turn", "success_by_turn", "speedups", "tokens", "model_seconds", "where_time_went",
@@ -65,6 +65,17 @@ def test_a_set_of_tasks_changes_numbers_plots_and_tasks(report: Path, tab: Watch
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert page.input_value("#scope") == "flagged", "the address keeps what is chosen"
+
+
+def test_gpu_hours_cost_what_was_said(report: Path, tab: Watched) -> None:
+    page = tab.open(report.as_uri())
+    page.locator("#metrics summary").first.click()
+    names = page.locator("#metrics details").first.locator("thead th").all_inner_texts()
+    row = page.locator("#metrics details").first.locator("tbody tr").first.locator("th, td").all_inner_texts()
+    told = dict(zip(names, row, strict=True))
+    hours, cost = (float(told[name].replace(",", "")) for name in ("GPU hours", f"cost at {PRICE} an hour"))
+    assert hours > 0
+    assert cost == pytest.approx(PRICE * hours, abs=0.02 * cost + 0.02)
 
 
 def test_tasks_are_searched_filtered_sorted_and_paged(report: Path, tab: Watched) -> None:

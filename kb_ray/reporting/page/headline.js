@@ -40,14 +40,22 @@ const METRICS = [
   ["geomean speedup", (m) => interval(m.best.speedup_geomean, times)],
   ["mean speedup", (m) => interval(m.best.speedup_mean, times)],
   ["hack", (m) => interval(m.hack, percent)], ["model seconds", (m) => number(Math.round(m.costs.model_s))],
-  ["tokens", (m) => number(m.costs.tokens)], ["GPU seconds", (m) => number(Math.round(m.costs.gpu_s))],
+  ["tokens", (m) => number(m.costs.tokens)], ["GPU hours", (m) => number(hours(m))],
 ];
 
+function hours(metrics) {
+  return Math.round(metrics.costs.gpu_s / 36) / 100;
+}
+
+
 function drawMetrics(content) {
+  const price = content.gpu_hour_price;
+  const cost = [`cost at ${price} an hour`, (m) => number(Math.round(m.costs.gpu_s / 36 * price) / 100)];
+  const columns = isNumber(price) ? [...METRICS, cost] : METRICS;
   const head = el("tr", {}, el("th", { scope: "col", textContent: "Set" }),
-    METRICS.map(([name]) => el("th", { scope: "col", textContent: name })));
+    columns.map(([name]) => el("th", { scope: "col", textContent: name })));
   const rows = content.scopes.map((scope) => el("tr", {}, el("th", { scope: "row", textContent: scope.label }),
-    METRICS.map(([, show]) => el("td", { textContent: show(scope.metrics) }))));
+    columns.map(([, show]) => el("td", { textContent: show(scope.metrics) }))));
   const table = el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Metrics of every set" },
     el("table", {}, el("thead", {}, head), el("tbody", {}, rows)));
   fill("metrics", el("details", {}, el("summary", { textContent: "All sets side by side, with 95 % intervals" }), table),

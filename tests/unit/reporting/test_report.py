@@ -180,7 +180,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Store]]:
     """A live page of a store that holds nothing yet, on a free port."""
     monkeypatch.setattr("kb_ray.reporting.live._MARK_AGE_S", 0.0)
     store = open_store("store")
-    server = live_server(LivePage(store, lambda mark: report.live_page(store, mark)), 0)
+    server = live_server(
+        LivePage(store, lambda mark: report.live_page(store, mark, report.ReportOptions(store="store"))), 0
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server.server_port, store
