@@ -12,7 +12,6 @@ from pathlib import Path
 from kb_ray.errors import ConfigError
 from kb_ray.score.metrics import best_speedups
 from kb_ray.score.outcomes import Outcome
-from kb_ray.score.reward import staged_reward
 from kb_ray.score.summary import Answers, Estimate, Scope, Summary
 
 
@@ -75,7 +74,7 @@ def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
 
 
 def _rewards(kept: Sequence[Outcome]) -> list[float]:
-    return [0.0 if item.best_answer is None else staged_reward(item.best_answer) for item in kept]
+    return [0.0 if item.best_answer is None else item.best_answer.reward for item in kept]
 
 
 def _fast(name: str, answers: Answers) -> dict[str, Estimate]:

@@ -11,7 +11,6 @@ from typing import Any
 from kb_ray.records import Episode, Timing, Turn, Verdict
 from kb_ray.score.formulas import mean, pass_at_k
 from kb_ray.score.outcomes import Outcome
-from kb_ray.score.reward import staged_reward
 
 Json = dict[str, Any]
 _NOT_TIMED = -1.0
@@ -35,7 +34,7 @@ def tritonrl(model: str, found: Sequence[Outcome]) -> Json:
             {
                 "id": f"{item.task_id}#{item.sample}" if several else item.task_id,
                 "stage": turn.stage if turn else "extract",
-                "reward": round(staged_reward(turn), 4) if turn else 0.0,
+                "reward": round(turn.reward, 4) if turn else 0.0,
             }
             for item, turn in zip(judged, best, strict=True)
         ],

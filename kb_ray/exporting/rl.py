@@ -22,12 +22,12 @@ from kb_ray.exporting.answers import (
     task_columns,
 )
 from kb_ray.exporting.options import ExportOptions
-from kb_ray.exporting.sieve import Sieve, sound, trusted_speedup
-from kb_ray.records import Episode, Status, Task, Turn, Verdict
+from kb_ray.exporting.sieve import Sieve, flags_of
+from kb_ray.records import Episode, Turn
+from kb_ray.score.reward import RewardRule, reward
+from kb_ray.tasks.quality import excluding
 from kb_ray.traces.reading import Survey, read_episodes
 from kb_ray.traces.schema import SCHEMA, episode_to_row
-
-CORRECT_REWARD = 0.3
 
 _TURN = SCHEMA.field("turns").type.value_type
 _OF_TURN = ("reasoning", "finish_reason", "sampling", "token_ids", "logprobs", "policy_version", "verdict")
@@ -63,27 +63,16 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
                 yield _row(episode, turn, stored, options)
 
 
-def reward(task: Task, verdict: Verdict, *, allow_untimed: bool = False) -> float | None:
-    """The reward of a verdict; None where it may not be one."""
-    if verdict.status is Status.INFRA_ERROR or (verdict.env.device == "cpu" and not allow_untimed):
-        return None
-    if not verdict.correct:
-        return 0.0
-    speedup = trusted_speedup(verdict)
-    if speedup is not None:
-        return CORRECT_REWARD + speedup
-    return CORRECT_REWARD if allow_untimed and sound(task, verdict) else None
-
-
 def _row(episode: Episode, turn: Turn, stored: dict[str, Any], options: ExportOptions) -> dict[str, Any]:
     messages, exact = prompt(episode, turn.index)
+    rule = RewardRule(scheme="kevin", allow_untimed=options.allow_untimed)
     in_store = stored["turns"][turn.index]
     return {
         "prompt": as_chat(messages, "drop"),
         "prompt_exact": exact,
         "completion": turn.completion.text,
         "triton_code": turn.triton_code,
-        "reward": reward(episode.task, turn.verdict, allow_untimed=options.allow_untimed),
+        "reward": reward(turn.verdict, rule, flagged=bool(excluding(flags_of(episode.task, turn.verdict)))),
         **task_columns(episode.task, options.licenses),
         **{name: stored[name] for name in _OF_TASK},
         **answer_columns(episode, turn),

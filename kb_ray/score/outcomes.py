@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kb_ray.records import REDONE_ON_RESUME, Episode, Status, StopReason, Turn, Verdict
+from kb_ray.score.reward import staged
 from kb_ray.tasks.quality import EXCLUDING
 
 
@@ -26,6 +27,8 @@ class TurnOutcome(NamedTuple):
     timed: bool
     speedup: float | None
     """Reference time over kernel time, of a correct, trusted and timed kernel; None for every other."""
+    reward: float
+    """The second document's staged reward."""
     has_code: bool
     tokens: int
     """Tokens generated, reasoning included."""
@@ -136,6 +139,7 @@ def _turn(turn: Turn) -> TurnOutcome:
         trusted=verdict.trusted,
         timed=verdict.timed,
         speedup=verdict.speedup if counts else None,
+        reward=staged(verdict),
         has_code=turn.triton_code is not None,
         tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,

@@ -11,6 +11,7 @@ from kb_ray.exporting import kernelbench, raw, rl, sft
 from kb_ray.exporting.options import ExportOptions, Filters
 from kb_ray.exporting.sieve import Sieve
 from kb_ray.records import Episode, StopReason
+from kb_ray.score.reward import RewardRule, reward
 from kb_ray.traces.reading import survey
 from kb_ray.traces.schema import SCHEMA, row_to_episode
 from tests.unit.exporting.stories import store_of, story, task, verdict
@@ -94,12 +95,16 @@ def test_rl_says_where_a_prompt_is_not_known_to_the_letter(tmp_path: Path) -> No
      ("cpu", None, 0.3), ("odd", None, None), ("ours", None, None)],
 )  # fmt: skip
 def test_rewards(word: str, plain: float | None, untimed: float | None) -> None:
-    assert rl.reward(task(), verdict(word)) == pytest.approx(plain)
-    assert rl.reward(task(), verdict(word), allow_untimed=True) == pytest.approx(untimed)
+    assert reward(verdict(word), RewardRule()) == pytest.approx(plain)
+    assert reward(verdict(word), RewardRule(allow_untimed=True)) == pytest.approx(untimed)
 
 
-def test_a_flagged_task_gives_no_reward_for_an_untimed_success() -> None:
-    assert rl.reward(task(flags=("zeros_pass",)), verdict("cpu"), allow_untimed=True) is None
+def test_a_flagged_task_gives_no_reward_for_an_untimed_success(tmp_path: Path) -> None:
+    told = story("cpu")
+    flagged = told.model_copy(update={"task": told.task.model_copy(update={"flags": ("zeros_pass",)})})
+    for episode, expected in ((told, pytest.approx(0.3)), (flagged, None)):
+        (row,) = rows_of(tmp_path / str(expected), episode, view="rl", allow_untimed=True)
+        assert row["reward"] == expected
 
 
 def test_raw_rows_are_the_stores_own_with_a_licence(tmp_path: Path) -> None:

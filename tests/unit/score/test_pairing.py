@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kb_ray.records import Episode, Stage, Status
+from kb_ray.records import Episode
 from kb_ray.score.baselines import published
 from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, outcome
 from kb_ray.score.pairing import compare
-from kb_ray.score.reward import staged_reward
-from tests.unit.score.episodes import NO_CODE, bad, episode, ok
+from tests.unit.score.episodes import bad, episode, ok
 
 
 def of(*episodes: Episode) -> list[Outcome]:
@@ -67,22 +66,3 @@ def test_published_numbers_stand_beside_the_same_share_of_the_same_level() -> No
     assert {row.turns for row in rows} == {1}
     others = of(episode("a", ok(1.0), source="folder"))
     assert published(others, summarise_outcomes(others)) == ()
-
-
-@pytest.mark.parametrize(
-    ("verdict", "reward"),
-    [
-        (NO_CODE, 0.0),
-        (bad(Status.COMPILE_ERROR, Stage.COMPILE), 0.0),
-        (bad(Status.RUNTIME_ERROR, Stage.TINY), 0.3),
-        (bad(Status.MISMATCH, Stage.FULL), 0.5),
-        (bad(Status.HACK, Stage.FULL), 0.0),
-        (ok(None), 0.7),
-        (ok(1.0), 0.85),
-        (ok(2.0), 1.0),
-        (ok(7.0), 1.0),
-        (ok(90.0, trusted=False), 0.0),
-    ],
-)
-def test_the_staged_reward(verdict, reward: float) -> None:  # type: ignore[no-untyped-def]
-    assert staged_reward(outcome(episode("a", verdict)).turns[0]) == pytest.approx(reward)

@@ -1,0 +1,1 @@
+"""Training: returns, advantages, losses and samples as pure functions, and a learner that applies them."""
