@@ -6,27 +6,15 @@ optimizer and no reward. Averages are over a whole optimizer step: how it is cut
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Averaging = Literal["constant", "token", "sequence"]
-Correction = Literal["none", "truncate", "mask"]
+from kb_ray.learn.objective import Averaging, Clip, Correction
+
 _MOST = 20.0
 """Bound of differences of log-probabilities before exp."""
-
-
-class Clip(NamedTuple):
-    """Bounds of the ratio of new to old probability.
-
-    `low`, `high`: DAPO (Yu and others, 2025). `dual`: for negative advantages the loss is at most `dual` times the
-    advantage's size (Ye and others, Mastering Complex Control in MOBA Games, 2020); None: no such bound.
-    """
-
-    low: float = 0.2
-    high: float = 0.28
-    dual: float | None = 3.0
 
 
 class Totals(NamedTuple):
