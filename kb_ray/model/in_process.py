@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kb_ray.checkpoints import ADAPTER, adapter_folder
 from kb_ray.errors import ConfigError, ContextError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.completer import ModelInfo, Request
@@ -32,13 +33,13 @@ class InProcessCompleter:
 
     def __init__(self, source: str, *, local: bool) -> None:
         """`local`: `source` must be a folder. ConfigError where it is none, or holds no model."""
-        folder = Path(source).expanduser()
+        folder = adapter_folder(source)
         if local and not is_checkpoint(folder):
             raise ConfigError(
                 f"--model-path: {source} is no checkpoint: it needs config.json, or adapter_config.json of LoRA"
             )
         self._source = str(folder) if folder.is_dir() else source
-        self.model = f"{folder.resolve().name}@{_digest(folder)}" if folder.is_dir() else source
+        self.model = f"{_name_of(folder.resolve())}@{_digest(folder)}" if folder.is_dir() else source
         self._lock = threading.Lock()
         self._network: Any = None
         self._tokenizer: Any = None
@@ -141,8 +142,9 @@ class InProcessCompleter:
         return set(ends) if isinstance(ends, list) else {ends}
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder holds a model, or a LoRA adapter of one."""
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder holds a model, a LoRA adapter of one, or a training run with a checkpoint."""
+    folder = adapter_folder(path)
     return (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file()
 
 
@@ -155,6 +157,13 @@ def _base_of(folder: Path) -> str | None:
         return str(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (ValueError, KeyError) as error:
         raise ConfigError(f"{adapter} names no base model: {_first_line(error)}") from error
+
+
+def _name_of(folder: Path) -> str:
+    """The folder's name; of a checkpoint its run and step."""
+    if folder.name != ADAPTER:
+        return folder.name
+    return f"{folder.parents[2].name}-{folder.parent.name}"
 
 
 def _digest(folder: Path) -> str:

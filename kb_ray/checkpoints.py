@@ -1,0 +1,171 @@
+"""Checkpoints of training: one layout, in a folder or on S3, and one function that finds the latest.
+
+    checkpoints/step000012/adapter/...       the adapter, as PEFT writes it, with its tokenizer
+    checkpoints/step000012/state.pt          optimizer and random states
+    checkpoints/step000012/checkpoint.json   last, and once: with it the checkpoint exists
+
+Whoever trains, resumes, evaluates or serves asks `latest` or `adapter_folder`, so that none can look in another place
+than training wrote. Knows files and their hashes, no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.records import Record
+from kb_ray.traces.store import Store, open_store
+
+FOLDER = "checkpoints"
+ADAPTER, STATE, MARK = "adapter", "state.pt", "checkpoint.json"
+_STEP = re.compile(rf"{FOLDER}/step(\d{{6,}})/{re.escape(MARK)}")
+
+
+class FileMark(Record):
+    """What a file of a checkpoint must be."""
+
+    size: int
+    sha256: str
+
+
+class Checkpoint(Record):
+    """What `checkpoint.json` says."""
+
+    step: int
+    """Optimizer steps taken."""
+    base_model: str
+    """Folder or name of the model that the adapter is for."""
+    base_hash: str | None = None
+    """Of the base model's configuration, where it could be read: a folder may have moved."""
+    fingerprint: str
+    """Of the settings that decide what is learned."""
+    progress: dict[str, Any] = Field(default_factory=dict)
+    """Where the run was: curriculum, data, random state. JSON."""
+    files: dict[str, FileMark] = Field(default_factory=dict)
+    """By name within the checkpoint, `checkpoint.json` excepted."""
+    created_at: str = ""
+
+
+class Loaded(NamedTuple):
+    """A checkpoint with its files, all of them checked."""
+
+    checkpoint: Checkpoint
+    files: dict[str, bytes]
+
+
+def save(store: Store, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Checkpoint:
+    """Write a checkpoint; returns it as it was written. Killed at any moment it is there whole or not at all.
+
+    `files`: by name within the checkpoint, such as `adapter/adapter_model.safetensors`. A step that is there already is
+    left as it is: two writers of one run would otherwise mix theirs.
+    """
+    marks = {name: FileMark(size=len(data), sha256=_hash(data)) for name, data in files.items()}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    whole = checkpoint.model_copy(update={"files": marks, "created_at": now})
+    if store.get(_key(whole.step, MARK)) is not None:
+        return read(store, whole.step)
+    for name, data in files.items():
+        # What a killed try left under this name is no part of any checkpoint.
+        store.replace(_key(whole.step, name), data)
+    store.put_if_absent(_key(whole.step, MARK), whole.model_dump_json(indent=1).encode())
+    return whole
+
+
+def steps(store: Store) -> list[int]:
+    """Steps with a checkpoint, ascending."""
+    found = (_STEP.fullmatch(key) for key in store.list(f"{FOLDER}/"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def latest(store: Store) -> Checkpoint | None:
+    """The checkpoint of the highest step; None where there is none."""
+    found = steps(store)
+    return read(store, found[-1]) if found else None
+
+
+def read(store: Store, step: int) -> Checkpoint:
+    """What is said of a checkpoint. StoreError where there is none or it makes no sense."""
+    data = store.get(_key(step, MARK))
+    if data is None:
+        raise StoreError(f"{store.uri} has no checkpoint of step {step}: it has {steps(store) or 'none'}")
+    try:
+        return Checkpoint.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(f"{store.uri}/{_key(step, MARK)} is damaged: {first['msg']}") from error
+
+
+def load(store: Store, step: int) -> Loaded:
+    """A checkpoint with all of its files; StoreError where one is missing or is not what was written."""
+    found = read(store, step)
+    files = {name: _checked(store, step, name, mark) for name, mark in found.files.items()}
+    return Loaded(found, files)
+
+
+def write_adapter(loaded: Loaded, folder: Path) -> Path:
+    """The adapter's files in a folder, for PEFT."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in loaded.files.items():
+        if name.startswith(f"{ADAPTER}/"):
+            (folder / name.partition("/")[2]).write_bytes(data)
+    return folder
+
+
+def adapter_folder(path: str | Path) -> Path:
+    """The folder of an adapter or model: `path` itself, or that of its latest checkpoint where it is a run's folder."""
+    folder = Path(path).expanduser()
+    if not (folder / FOLDER).is_dir():
+        return folder / ADAPTER if (folder / MARK).is_file() else folder
+    found = steps(open_store(str(folder)))
+    return folder / FOLDER / _named(found[-1]) / ADAPTER if found else folder
+
+
+def refuse_other_base(checkpoint: Checkpoint, base_model: str, base_hash: str | None) -> None:
+    """ConfigError where a checkpoint is of another base model than the one that is there."""
+    known = checkpoint.base_hash is not None and base_hash is not None
+    same = checkpoint.base_hash == base_hash if known else checkpoint.base_model == base_model
+    if not same:
+        raise ConfigError(
+            f"the checkpoint of step {checkpoint.step} was trained on {checkpoint.base_model}, not on {base_model}: "
+            "give that model, or another output for a new run"
+        )
+
+
+def prune(store: Store, keep: int) -> list[int]:
+    """Remove all but the last `keep` checkpoints, the mark of each first; the steps removed."""
+    removed = steps(store)[:-keep] if keep > 0 else []
+    for step in removed:
+        names = list(read(store, step).files)
+        store.delete(_key(step, MARK))
+        for name in names:
+            store.delete(_key(step, name))
+    return removed
+
+
+def _checked(store: Store, step: int, name: str, mark: FileMark) -> bytes:
+    data = store.get(_key(step, name))
+    if data is None or len(data) != mark.size or _hash(data) != mark.sha256:
+        state = "missing" if data is None else "damaged"
+        raise StoreError(
+            f"{store.uri}/{_key(step, name)} is {state}: remove that checkpoint to go on from the one before"
+        )
+    return data
+
+
+def _key(step: int, name: str) -> str:
+    return f"{FOLDER}/{_named(step)}/{name}"
+
+
+def _named(step: int) -> str:
+    return f"step{step:06d}"
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,136 @@
+"""Checkpoints: whole or not there, found by one function, refused where they are not what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kb_ray import checkpoints
+from kb_ray.checkpoints import Checkpoint
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.traces.store import LocalStore, Store
+
+FILES = {"adapter/adapter_config.json": b"{}", "adapter/adapter_model.safetensors": b"weights", "state.pt": b"state"}
+
+
+def made(step: int, **fields: object) -> Checkpoint:
+    return Checkpoint.model_validate({"step": step, "base_model": "base", "fingerprint": "f"} | fields)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return LocalStore(str(tmp_path / "run"))
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Dying(LocalStore):
+    """A store whose process dies at its n-th write."""
+
+    def __init__(self, path: str, writes: int) -> None:
+        super().__init__(path)
+        self._left = writes
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._count()
+        super().replace(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._count()
+        return super().put_if_absent(key, data)
+
+
+def test_what_was_saved_is_loaded(store: Store) -> None:
+    assert checkpoints.latest(store) is None
+    saved = checkpoints.save(store, made(3, progress={"p2": 0.15}), FILES)
+    loaded = checkpoints.load(store, 3)
+    assert loaded == (saved, FILES)
+    assert loaded.checkpoint.progress == {"p2": 0.15}
+
+
+def test_the_latest_is_the_highest_step_not_the_last_written(store: Store) -> None:
+    for step in (9, 100, 12):
+        checkpoints.save(store, made(step), FILES)
+    found = checkpoints.latest(store)
+    assert found is not None
+    assert (found.step, checkpoints.steps(store)) == (100, [9, 12, 100])
+
+
+@pytest.mark.parametrize("writes", range(len(FILES) + 1))
+def test_killed_at_any_write_the_one_before_is_the_latest_and_the_next_try_is_whole(
+    tmp_path: Path, writes: int
+) -> None:
+    store = LocalStore(str(tmp_path))
+    checkpoints.save(store, made(1), FILES)
+    with pytest.raises(Killed):
+        checkpoints.save(Dying(str(tmp_path), writes), made(2), dict.fromkeys(FILES, b"half"))
+    found = checkpoints.latest(store)
+    assert found is not None
+    assert found.step == 1
+    checkpoints.save(store, made(2), FILES)
+    assert checkpoints.load(store, 2).files == FILES
+
+
+def test_a_step_that_is_there_is_left_as_it_is(store: Store) -> None:
+    first = checkpoints.save(store, made(1), FILES)
+    assert checkpoints.save(store, made(1), {"state.pt": b"other"}) == first
+    assert checkpoints.load(store, 1).files == FILES
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "mark"])
+def test_damage_is_found_and_named(store: Store, damage: str) -> None:
+    checkpoints.save(store, made(1), FILES)
+    folder = Path(store.uri) / "checkpoints" / "step000001"
+    if damage == "mark":
+        (folder / "checkpoint.json").write_text('{"step": 1')
+    elif damage == "change":
+        (folder / "state.pt").write_bytes(b"stats")
+    else:
+        (folder / "state.pt").unlink()
+    with pytest.raises(StoreError, match=r"damaged|missing") as caught:
+        checkpoints.load(store, 1)
+    assert "step000001" in str(caught.value)
+    with pytest.raises(StoreError, match="no checkpoint of step 7"):
+        checkpoints.load(store, 7)
+
+
+def test_whoever_asks_for_a_model_finds_what_training_wrote(store: Store, tmp_path: Path) -> None:
+    checkpoints.save(store, made(1), FILES)
+    checkpoints.save(store, made(2), FILES)
+    newest = Path(store.uri) / "checkpoints" / "step000002"
+    assert checkpoints.adapter_folder(store.uri) == newest / "adapter"
+    assert checkpoints.adapter_folder(newest) == newest / "adapter"
+    assert checkpoints.adapter_folder(newest / "adapter") == newest / "adapter"
+    assert checkpoints.adapter_folder(tmp_path) == tmp_path
+    written = checkpoints.write_adapter(checkpoints.load(store, 2), tmp_path / "copy")
+    assert {file.name for file in written.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("base", "hash_", "refused"),
+    [("base", None, False), ("moved/base", "h", False), ("base", "other", True), ("other", None, True)],
+)
+def test_a_checkpoint_of_another_base_model_is_refused(base: str, hash_: str | None, refused: bool) -> None:
+    checkpoint = made(4, base_hash="h")
+    if not refused:
+        checkpoints.refuse_other_base(checkpoint, base, hash_)
+        return
+    with pytest.raises(ConfigError, match="trained on base, not on"):
+        checkpoints.refuse_other_base(checkpoint, base, hash_)
+
+
+def test_old_ones_are_removed_the_last_are_kept(store: Store) -> None:
+    for step in range(1, 6):
+        checkpoints.save(store, made(step), FILES)
+    assert checkpoints.prune(store, 2) == [1, 2, 3]
+    assert checkpoints.steps(store) == [4, 5]
+    assert checkpoints.load(store, 4).files == FILES
+    assert store.list("checkpoints/step000001") == []
