@@ -92,10 +92,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 serves several of them: it may import anything, and nothing above may import it."""
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "torch": ("bench.child", "model.smollm2", "model.in_process", "learn.loss", "learn.learner", "learn.network"),
+    "torch": (
+        "bench.child",
+        "model.smollm2",
+        "model.in_process",
+        "learn.loss",
+        "learn.learner",
+        "learn.network",
+        "learn.generating",
+    ),
     "triton": ("bench.child",),
     "datasets": ("tasks",),
-    "transformers": ("model.smollm2", "model.in_process", "learn.network"),
+    "transformers": ("model.smollm2", "model.in_process", "learn.network", "learn.generating"),
     "peft": ("model.in_process", "learn.network"),
     "ray": (
         "compact",
