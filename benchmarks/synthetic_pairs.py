@@ -6,7 +6,9 @@ spellings in PyTorch. The Triton files parse and have a kernel; whether they are
 
 from __future__ import annotations
 
+import ast
 import random
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -63,13 +65,13 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "lstm": ("nn.LSTM(N, C) => m(x)[0]", "nn.LSTM(N, C, batch_first=True) => m(x)[0]"),
     "interpolate": ("F.interpolate(x, scale_factor=2)", "nn.Upsample(scale_factor=2) => m(x)"),
 }
-_SYLLABLES = "ba co di fu ga he ji ko lu me ni or pa qu ri so tu ve wi xo ya zu".split()
+_SYLLABLES = tuple("bacodifugahejikolumeniorpaquriso"[i : i + 2] for i in range(0, 32, 2))
 
 _PYTORCH = """{imports}
 
 
-class {cls}({base}):
-    def __init__({self}{sizes}):
+class {cls}(nn.Module):
+    def __init__(self{sizes}):
         {parent}{made}
 
     def forward(self, {inputs}):
@@ -119,6 +121,28 @@ def pairs(count: int, seed: int) -> Iterator[Pair]:
         yield Pair(family, _pytorch(draw.choice(FAMILIES[family]), draw), _triton(draw))
 
 
+def disguised(code: str, seed: int) -> str:
+    """The same program in other clothes: own names, comments, docstrings, layout and imports' order are others."""
+    draw = random.Random(seed)
+    tree = ast.parse(code)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    own = {node.name for node in functions if isinstance(node, ast.ClassDef)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg) and node.arg != "self"}
+    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)]
+    own |= {_word(node) for node in stored if isinstance(node.ctx, ast.Store)}
+    for function in functions:
+        function.body.insert(0, ast.Expr(ast.Constant(f"About {_name(draw)}.")))
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    for number, word in enumerate(sorted(own)):
+        text = re.sub(rf"\b{word}\b", f"{_name(draw)}{number}", text)
+    lines = [line if draw.random() < 0.6 else f"{line}  # {_name(draw)}" for line in text.splitlines()]
+    return f"# {_name(draw)}\n" + ("\n\n" if draw.random() < 0.5 else "\n").join(lines) + "\n"
+
+
+def _word(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
 def _name(draw: random.Random) -> str:
     return "".join(draw.choice(_SYLLABLES) for _ in range(draw.randint(2, 4)))
 
@@ -137,17 +161,15 @@ def _pytorch(spelling: str, draw: random.Random) -> str:
     renamed = {"x": x, "y": y, "m": f"self.{module}"} | {name: str(value) for name, value in sizes.items()}
     expression, made = _renamed(expression, renamed), _renamed(made, renamed)
     inputs = [x, y] if y in expression else [x]
-    short = draw.random() < 0.5
+    short, sized = draw.random() < 0.5, draw.random() < 0.3
     shape = ", ".join(str(draw.choice((4, 8, 16, 32, 64))) for _ in range(draw.randint(2, 4)))
-    code = _PYTORCH.format(
-        imports=_imports(draw), cls=cls.title(), base="nn.Module",
-        self="self", sizes=f", {size}" if draw.random() < 0.3 else "",
+    return _PYTORCH.format(
+        imports=_imports(draw), cls=cls.title(), sizes=f", {size}" if sized else "",
         parent="super().__init__()" if short else f"super({cls.title()}, self).__init__()",
         made=f"\n        self.{module} = {made}" if arrow else "",
-        inputs=", ".join(inputs), body=_body(expression, result, draw),
-        values=", ".join(f"torch.randn({shape})" for _ in inputs), given="",
+        inputs=", ".join(inputs), body=_body(expression, x, result, draw),
+        values=", ".join(f"torch.randn({shape})" for _ in inputs), given="4" if sized else "",
     )  # fmt: skip
-    return code.replace("return []", "return [4]") if f", {size})" in code else code
 
 
 def _imports(draw: random.Random) -> str:
@@ -155,16 +177,20 @@ def _imports(draw: random.Random) -> str:
     return "\n".join(["import torch", draw.choice(("import torch.nn as nn", "from torch import nn")), functional])
 
 
-def _body(expression: str, result: str, draw: random.Random) -> str:
-    if draw.random() < 0.5:
-        return f"        return {expression}"
-    return f"        {result} = {expression}\n        return {result}"
+def _body(expression: str, x: str, result: str, draw: random.Random) -> str:
+    """The operation between steps that say nothing of the family, so that few programs are one under other names."""
+    before = [f"{x} = {_step(x, draw)}" for _ in range(draw.randint(0, 2))]
+    after = [f"{result} = {_step(result, draw)}" for _ in range(draw.randint(0, 2))]
+    return "\n".join(f"        {line}" for line in [*before, f"{result} = {expression}", *after, f"return {result}"])
+
+
+def _step(name: str, draw: random.Random) -> str:
+    number = round(draw.uniform(0.1, 3.0), 2)
+    return draw.choice((f"{name} * {number}", f"{name} + {number}", f"{number} - {name}", f"{name} / {number}"))
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:
     """`text` with its one-letter names replaced; those behind a dot or in a string stay."""
-    import re
-
     return re.sub(r"(?<![\w.'])[xymNKC](?![\w'])", lambda found: names[found[0]], text)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ray.serve import Application
 
 ROOT = Path(__file__).resolve().parent.parent
+NODES = {"kb-pool": "!in(bench, train)"}
+"""Label selector of whatever serves: any node, but those kept for evaluation or training."""
 
 
 class ModelArgs(BaseModel):
@@ -42,6 +44,8 @@ class ModelArgs(BaseModel):
     """Where `deployment` has no autoscaling_config."""
     cpus: float = Field(1.0, ge=0)
     """CPUs reserved for each vLLM worker."""
+    nodes: dict[str, str] = NODES
+    """Ray's label selector of the nodes that may serve it; {}: any."""
     engine: dict[str, Any] = {}
     """Engine arguments of vLLM, by their own names (max_model_len, dtype, tensor_parallel_size, ...)."""
     lora: dict[str, Any] | None = None
@@ -92,7 +96,7 @@ def serving_args(args: AppArgs) -> dict[str, Any]:
         "ingress_deployment_config": {
             "num_replicas": args.ingress_replicas,
             # The front only forwards: it must find a place beside vLLM on a machine of two cores.
-            "ray_actor_options": {"num_cpus": 0},
+            "ray_actor_options": {"num_cpus": 0, "label_selector": NODES},
         },
     }
 
@@ -109,6 +113,8 @@ def _llm_config(model: ModelArgs) -> dict[str, Any]:
         "deployment_config": {
             **({} if "autoscaling_config" in model.deployment else {"num_replicas": model.replicas}),
             "ray_actor_options": {"num_cpus": 0},
+            # One selector stands for all bundles. A neighbour that serves would spoil the timings of a bench node.
+            **({"placement_group_bundle_label_selector": [model.nodes]} if model.nodes else {}),
             **model.deployment,
         },
     }

@@ -46,7 +46,11 @@ class Asking:
                 if stopping():
                     return None
                 sent = time.monotonic()
-                messages, completion = await self._answer(request, requests(state))
+                self._tally.generating += 1
+                try:
+                    messages, completion = await self._answer(request, requests(state))
+                finally:
+                    self._tally.generating -= 1
         except ContextError as error:
             return ContextExhausted(message=str(error))
         except ModelError as error:

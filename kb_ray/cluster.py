@@ -66,8 +66,10 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
         raise ConfigError(f"cannot join Ray: {error}; see `ray status`") from None
     # Ray raises bare exceptions where a node does not come up, versions differ or a folder cannot be written.
     except Exception as error:
-        what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
         reason = " ".join(str(error).split())[:_REASON_CHARS] or type(error).__name__
+        if "version mismatch" in reason.lower():
+            raise ConfigError(f"{reason}; run the driver with the cluster's Ray and Python") from None
+        what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
         raise InfraError(f"Ray {what}: {reason}; try again, or see /tmp/ray/session_latest/logs {logs}") from error
     return _describe(ray, context, joined=known is not None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,8 @@ KERNELBOOK_DEFAULT = 1500
 """KernelBook samples of a run that names neither tasks nor counts."""
 KERNELBENCH_DEFAULT = 1000
 """KernelBench samples of a run that names neither tasks nor counts."""
+_USERINFO = re.compile(r"(?<=://)[^/@]*@")
+MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,20 @@ class RunConfig(BaseModel):
     """Generations in flight at once."""
     prompt: Annotated[str, Shown("name or path", None, "NAME or PATH")] = "default"
     """Template of the opening prompt: one of kb_ray/prompts/templates, or a Markdown file of your own."""
+    rag_index: Annotated[str | None, Shown("folder or URL", "none", "local folder or s3://BUCKET/PREFIX")] = None
+    """Index that python -m kb_ray.index made, for prompts that show examples, such as --prompt raicl."""
+    rag_model: Annotated[
+        str | None, Shown("name or folder", "the one that the index names", "name on the hub, or folder")
+    ] = None
+    """Where the index's embedding model lies, if not where it lay when the index was built."""
+    raicl_k: Annotated[int, Field(ge=1, le=16), Shown("examples per prompt")] = 3
+    """Examples that each opening prompt shows."""
+    raicl_tokens: Annotated[int, Field(ge=100, le=1_000_000), Shown("tokens")] = 12_000
+    """Length of all of them at most, estimated on the high side; never more than half of what the window leaves."""
+    raicl_overlap: Annotated[float, Field(gt=0, le=1), Shown("share of token runs")] = 0.9
+    """An example whose program has this much in common with the task counts as the task itself and is not shown."""
+    raicl_cuda: Annotated[bool, Shown("switch")] = False
+    """Show CUDA examples too."""
 
     multi_turn: Annotated[bool, Shown("switch")] = False
     """Send failed or slow kernels back to the model with feedback."""
@@ -103,8 +120,18 @@ class RunConfig(BaseModel):
     device: Annotated[Literal["auto", "cuda", "cpu"], Shown("device")] = "auto"
     """Where kernels are verified: GPUs, or the Triton interpreter on CPUs (no timing). auto takes GPUs
     where the cluster has some."""
-    bench_workers: Annotated[int | None, Field(ge=1, le=1024), Shown("workers", "one per GPU, on CPUs one")] = None
-    """Workers that verify kernels, each a process group of its own in a Ray actor."""
+    bench_workers: Annotated[
+        str | None, Shown("workers", "one per GPU, on CPUs one", "N or MIN:MAX, with MIN from 0 and MAX to 1024")
+    ] = None
+    """Workers that verify kernels, each a process group of its own in a Ray actor. MIN:MAX lets them follow the queue,
+    and an autoscaler the workers."""
+    bench_idle: Annotated[float, Field(ge=0, le=86_400), Shown("seconds")] = 120.0
+    """With MIN:MAX: how long a worker that is not needed stays before it gives its node back."""
+    bench_cpus: Annotated[float | None, Field(gt=0, le=1024), Shown("CPUs", "1, less where fewer are free")] = None
+    """CPUs that each worker reserves of its node. Without GPUs it decides how many workers a node takes."""
+    bench_nodes: Annotated[Literal["auto", "labelled", "any"], Shown("nodes")] = "auto"
+    """Nodes for workers: those labelled kb-pool=bench, or any, which others may use too. auto means labelled in a
+    cluster that has the label kb-pool on some node."""
     bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "12 on a GPU, 2 on a CPU")] = None
     """Candidates that one worker loads, compiles and checks at once; timing is always alone."""
     n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
@@ -136,6 +163,8 @@ class RunConfig(BaseModel):
         Shown("host:port", "RAY_ADDRESS, else a cluster started here, else a new local one", "a running cluster"),
     ] = None
     """Ray cluster to join."""
+    log_format: Annotated[Literal["text", "json"], Shown("format")] = "text"
+    """json says everything on stderr as one JSON object a line, with the ids of run and episode."""
     dry_run: Annotated[bool, Shown("switch")] = False
     """Check everything, show the plan and the first prompt, write nothing."""
 
@@ -152,6 +181,25 @@ class RunConfig(BaseModel):
         if not output or ("://" in output and not output.startswith("s3://")):
             raise ValueError("must be a local folder or s3://BUCKET/PREFIX")
         return output
+
+    @field_validator("bench_workers", mode="before")
+    @classmethod
+    def _count_or_range(cls, workers: object) -> object:
+        text = str(workers) if type(workers) is int else workers
+        if isinstance(text, str):
+            low, colon, high = text.partition(":")
+            numbers = [int(n) if n.isascii() and n.isdigit() else -1 for n in ((low, high) if colon else (low, low))]
+            if not (0 <= numbers[0] <= numbers[1] and 1 <= numbers[1] <= MOST_WORKERS):
+                raise ValueError(f"must be N or MIN:MAX, with MAX from 1 to {MOST_WORKERS} and MIN from 0 to MAX")
+        return text
+
+    @property
+    def worker_counts(self) -> int | tuple[int, int] | None:
+        """--bench-workers as a number, as (fewest, most), or None where it is left open."""
+        if self.bench_workers is None:
+            return None
+        low, colon, high = self.bench_workers.partition(":")
+        return (int(low), int(high)) if colon else int(low)
 
     @property
     def turns(self) -> int:
@@ -193,7 +241,8 @@ class RunConfig(BaseModel):
 
     def public(self) -> dict[str, Any]:
         """Every setting in JSON form, without secrets: what run.json keeps."""
-        return self.model_dump(mode="json", exclude={"api_key"})
+        told = self.model_dump(mode="json", exclude={"api_key"})
+        return told | {"vllm_url": _USERINFO.sub("", self.vllm_url)}
 
 
 def identity(

@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDic
 from kb_ray.config import Shown
 from kb_ray.env_vars import ALIASES, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError
+from kb_ray.plain_yaml import load_yaml
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -151,7 +152,7 @@ def _environment(model: type[BaseModel], environ: Mapping[str, str]) -> dict[str
 
 def _yaml_file(model: type[BaseModel], path: Path) -> dict[str, _Value]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ConfigError(f"--config: cannot read {path}: {reason}") from None

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kb_ray import logs
 from kb_ray.asking import Asking
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.config import RunConfig
 from kb_ray.errors import InfraError
 from kb_ray.model.completer import Completer
+from kb_ray.prompts.budget import Messages
 from kb_ray.prompts.opening import PromptSetting, opening_messages
-from kb_ray.records import REDONE_ON_RESUME, Episode, Task, Verdict
+from kb_ray.records import REDONE_ON_RESUME, Episode, Retrieved, Task, Verdict
 from kb_ray.refine import (
     Ask,
     Evaluate,
@@ -35,6 +37,7 @@ from kb_ray.refine import (
 )
 from kb_ray.tally import Tally
 from kb_ray.traces.run import episode_id
+from kb_ray.watching import lines
 
 _SLACK = 2
 """Episodes in flight beyond the places of model and pool, so that neither waits for a new one to begin."""
@@ -87,7 +90,8 @@ class Drive:
     """One start of a run. `run` once; `stop` may be called from a signal handler of the same loop.
 
     `capacity` tells how many candidates the pool verifies at once, now: workers come and go. `admits` says
-    whether a task is to be run at all; None runs every one.
+    whether a task is to be run at all; None runs every one. `opening` gives a task's first messages, and what examples
+    are in them; None fills in `prompt` without any.
     """
 
     def __init__(
@@ -104,9 +108,11 @@ class Drive:
         sink: Sink,
         tally: Tally,
         admits: Callable[[Task], Awaitable[bool]] | None = None,
+        opening: Callable[[Task], tuple[Messages, Retrieved | None]] | None = None,
     ) -> None:
         self._config, self._run_id, self._fingerprint = config, run_id, fingerprint
-        self._prompt, self._bench = prompt, bench
+        self._opening = opening or (lambda task: (opening_messages(task, prompt), None))
+        self._bench, self._looking_up = bench, asyncio.Lock()
         self._asking, self._pool, self._capacity = Asking(config, completer, tally), pool, capacity
         self._sink, self._tally, self._admits = sink, tally, admits
         self._policy = Policy(max_turns=config.turns, target_speedup=config.target_speedup)
@@ -162,7 +168,7 @@ class Drive:
         return self._config.batch_size + self._capacity() + _SLACK
 
     def _begin(self, work: Work) -> None:
-        episode = asyncio.create_task(self._episode(work))
+        episode = asyncio.create_task(self._told(work))
         self._running.add(episode)
         episode.add_done_callback(self._ended)
 
@@ -204,11 +210,18 @@ class Drive:
         if config.max_gpu_hours is not None and tally.gpu_s / 3600 >= config.max_gpu_hours:
             self.stop(Ending("budget", f"--max-gpu-hours {config.max_gpu_hours:g} reached"))
 
+    async def _told(self, work: Work) -> None:
+        with logs.about(self._id(work)):
+            await self._episode(work)
+
     async def _episode(self, work: Work) -> None:
         if self._admits is not None and not await self._admits(work.task):
             self._tally.total -= 1
             return
-        state, action = start(work.task, opening_messages(work.task, self._prompt), self._policy)
+        # With an index this embeds the program: not in the loop, and one at a time, as the sink needs threads too.
+        async with self._looking_up:
+            opening, retrieved = await asyncio.to_thread(self._opening, work.task)
+        state, action = start(work.task, opening, self._policy)
         event: Event
         while not isinstance(action, Finish):
             if isinstance(action, Ask):
@@ -224,15 +237,17 @@ class Drive:
             state, action = step(state, event)
             if len(state.turns) > turns:
                 self._tally.turned(state.turns[-1])
+                lines.turned(work.task.task_id, state.turns[-1])
         episode = to_episode(
             state,
             action,
             episode_id=self._id(work), run_id=self._run_id, sample=work.sample, attempt=work.attempt,
             created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )  # fmt: skip
+        ).model_copy(update={"retrieved": retrieved})  # fmt: skip
         # The sink blocks while a store that is down lets episodes pile up; the loop must not.
         await asyncio.to_thread(self._sink.add, episode)
         self._tally.ended(episode)
+        lines.ended(episode)
         self._after(work, episode)
 
     def _after(self, work: Work, episode: Episode) -> None:

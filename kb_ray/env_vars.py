@@ -44,6 +44,18 @@ RAY_USAGE_STATS = "RAY_USAGE_STATS_ENABLED"
 BENCH_CGROUP = "KB_BENCH_CGROUP"
 """A cgroup v2 folder delegated to bench workers, in which candidates' memory and processes are bounded."""
 
+BENCH_TOKEN = "KB_BENCH_TOKEN"
+"""Token of the HTTP evaluation service: the one it asks for, the one its client sends."""
+
+BENCH_TOKEN_FILE = "KB_BENCH_TOKEN_FILE"
+"""File of tokens that the HTTP evaluation service asks for, one `NAME TOKEN` a line."""
+
+SECRETS = (
+    VLLM_API_KEY, SETTING_PREFIX + "API_KEY", RAY_AUTH_TOKEN, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+    "AWS_ACCESS_KEY_ID", "HF_TOKEN", BENCH_TOKEN,
+)  # fmt: skip
+"""Variables whose values never appear in what is logged."""
+
 DESCRIBED = {
     VLLM_API_KEY: "key of the model server (--api-key)",
     KERNELBENCH_ROOT: "local checkout of KernelBench (--kernelbench-root)",
@@ -55,6 +67,8 @@ DESCRIBED = {
     RAY_ADDRESS: "Ray cluster to join (--ray-address)",
     RAY_AUTH_MODE: "token or disabled; token where a token is found",
     RAY_AUTH_TOKEN_PATH: "file with the cluster's token; ~/.ray/auth_token otherwise",
+    BENCH_TOKEN: "token of evaluation over HTTP, where it is served and where it is used",
+    BENCH_TOKEN_FILE: "file of such tokens where it is served, one NAME TOKEN a line",
     BENCH_CGROUP: "on bench nodes: a delegated cgroup v2 folder to bound candidates in",
 }
 """Variables that are not flags' KB_RAY_ names, with what each is for; `.env.example` lists the same."""

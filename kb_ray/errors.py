@@ -29,5 +29,9 @@ class InfraError(KbRayError):
     """Our side failed: an actor, a judge, a node. Retried elsewhere; never the model's failure."""
 
 
+class ReferenceFault(InfraError):
+    """Nobody's failure but the task's: wherever it was tried, its reference could not be run, or asked for a GPU."""
+
+
 class StoreError(KbRayError):
     """Traces could not be read or written after retries. The run stops cleanly; nothing is lost on resume."""

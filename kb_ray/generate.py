@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 
+from kb_ray import logs
 from kb_ray.config import RunConfig
 from kb_ray.config_sources import parse_command
 from kb_ray.running import exit_code_of, run
@@ -16,7 +16,7 @@ from kb_ray.running import exit_code_of, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logs.setup("text")
     arguments = sys.argv[1:] if argv is None else argv
 
     async def command() -> int:

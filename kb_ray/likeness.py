@@ -21,8 +21,14 @@ def likeness(code: str) -> str:
         tree = ast.parse(code.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _digest(code)
+    return _digest(ast.dump(bare(tree)))
+
+
+def bare(tree: ast.Module) -> ast.Module:
+    """`tree` itself, changed: the names that it gives are n0, n1, ..., and docstrings and annotations are gone."""
     names = {name: f"n{i}" for i, name in enumerate(dict.fromkeys(_bound(tree)))}
-    return _digest(ast.dump(_Bare(names).visit(tree)))
+    stripped: ast.Module = _Bare(names).visit(tree)
+    return stripped
 
 
 def _digest(text: str) -> str:

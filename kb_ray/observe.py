@@ -1,7 +1,7 @@
 """What a person sees of a run: the plan, live progress, the summary. Text from numbers, nothing else.
 
 On a terminal a display that refreshes in place, otherwise one line every 30 s: job logs are read line by
-line. Does not count anything itself and decides nothing.
+line. In a JSON log the same numbers as fields. Does not count anything itself and decides nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from kb_ray.prompts.opening import opening_messages
+from kb_ray import logs
 from kb_ray.tally import Tally
 from kb_ray.traces.views import load_dataset_line
 
@@ -44,6 +44,7 @@ def plan_text(ready: Ready) -> str:
         "model": ready.model.model + ("" if config.scripted or ready.model.in_process else f" at {config.vllm_url}"),
         "turns": f"up to {config.turns}, target speedup {config.target_speedup:g}",
         "device": _device_text(ready),
+        **({"examples": ready.examples.summary} if ready.examples else {}),
         "output": ready.store.uri,
     }
     if ready.cluster is not None and ready.cluster.dashboard:
@@ -53,7 +54,7 @@ def plan_text(ready: Ready) -> str:
 
 def first_prompt_text(ready: Ready) -> str:
     """The first request of the first episode, as the model will see it."""
-    messages = opening_messages(ready.planned[0][0], ready.prompt)
+    messages, _ = ready.opening(ready.planned[0][0])
     return "\n".join(f"--- {message.role} ---\n{message.content}" for message in messages)
 
 
@@ -79,14 +80,14 @@ async def progress(tally: Tally, stream: TextIO | None = None) -> AsyncIterator[
     `stream` is stderr unless given.
     """
     stream = stream or sys.stderr
-    show = _in_place(tally, stream) if stream.isatty() else _lines(tally, stream)
-    task = asyncio.create_task(show)
+    in_place = stream.isatty() and not logs.as_json()
+    task = asyncio.create_task(_in_place(tally, stream) if in_place else _lines(tally, stream))
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        print(progress_line(tally, time.monotonic()), file=stream, flush=True)
+        _say_progress(tally, stream)
 
 
 def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> str:
@@ -117,7 +118,25 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
 async def _lines(tally: Tally, stream: TextIO) -> None:
     while True:
         await asyncio.sleep(LINE_EVERY_S)
-        print(progress_line(tally, time.monotonic()), file=stream, flush=True)
+        _say_progress(tally, stream)
+
+
+def _say_progress(tally: Tally, stream: TextIO) -> None:
+    line = progress_line(tally, time.monotonic())
+    if not logs.as_json():
+        print(line, file=stream, flush=True)
+        return
+    logs.tell(
+        line,
+        "progress",
+        done=tally.done,
+        planned=tally.total + tally.retries,
+        statuses=dict(tally.statuses),
+        generating=tally.generating,
+        waiting_on_model=tally.waiting_on_model,
+        waiting_on_bench=tally.waiting_on_bench,
+        tokens=tally.tokens,
+    )
 
 
 async def _in_place(tally: Tally, stream: TextIO) -> None:

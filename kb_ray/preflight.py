@@ -13,20 +13,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import kb_ray
 from kb_ray import cluster as ray_cluster
-from kb_ray.bench.placement import Placement, place
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.bench.site import Site, site
 from kb_ray.bench.site import installed_version as installed_version
+from kb_ray.bench_nodes import BenchNodes, look
 from kb_ray.config import RunConfig, identity
 from kb_ray.drive import Work
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.model.completer import Completer, ModelInfo
-from kb_ray.prompts.opening import PromptSetting, opening_messages, template_text
-from kb_ray.records import REDONE_ON_RESUME, Task
+from kb_ray.prompts.budget import Messages
+from kb_ray.prompts.opening import PromptSetting, template_text
+from kb_ray.raicl import Examples, open_examples, opening
+from kb_ray.records import REDONE_ON_RESUME, Retrieved, Task
 from kb_ray.tasks import Sources, plan
 from kb_ray.tasks.rows import read_columns
 from kb_ray.traces.resume import FinishedEpisode, finished
@@ -34,8 +36,6 @@ from kb_ray.traces.run import RunInfo, fingerprint, open_run, read_run
 from kb_ray.traces.store import Store, open_store
 
 Planned = list[tuple[Task, int]]
-_SITE_S = 60.0
-"""How long a bench node may take to say what it is; its first worker process has to start for it."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,18 @@ class Ready:
     bench: BenchSettings
     cluster: ray_cluster.Cluster | None
     """None where nothing is to be run."""
+    examples: Examples | None = None
+    warnings: tuple[str, ...] = ()
+    """What is no mistake and yet worth knowing, a line each."""
 
     @property
     def earlier(self) -> int:
         """Planned episodes that earlier starts finished."""
         return len(self.planned) - len(self.work)
+
+    def opening(self, task: Task) -> tuple[Messages, Retrieved | None]:
+        """First messages for a task, and which examples they show."""
+        return opening(self.examples, task, self.prompt)
 
     @property
     def bench_concurrency(self) -> int:
@@ -95,16 +102,17 @@ async def preflight(
         planned = planned or _plan(sources, on_skip, select)
         run_id = stored.run_id if stored else _new_run_id()
         device, cluster = _device(config, stored, run_id)
-        run = _run_info(config, run_id, model.model, prompt_sha, device)
+        examples = open_examples(config, model.max_model_len if config.context is None else config.context)
+        run = _run_info(config, run_id, model.model, prompt_sha, device, examples)
         if stored is not None:
             open_run(store, run)
-        where = site()
+        where = BenchNodes(site())
         work, again = remaining(planned, _finished(store) if stored else {}, config.retry_failed)
         if (work or again) and not config.dry_run:
             cluster = cluster or ray_cluster.connect(run_id, config.ray_address)
-            where = _bench_site(device, cluster, _check_bench(config, device))
-        prompt = _prompt_setting(config, device, cluster, where)
-        opening_messages(planned[0][0], prompt)
+            where = look(config, device, cluster.joined)
+        prompt = _prompt_setting(config, device, cluster, where.site)
+        opening(examples, planned[0][0], prompt)
     except BaseException:
         await completer.aclose()
         raise
@@ -120,6 +128,8 @@ async def preflight(
         prompt=prompt,
         bench=config.bench_settings(device),
         cluster=cluster,
+        examples=examples,
+        warnings=where.warnings,
     )
 
 
@@ -231,38 +241,12 @@ def _device(
     return ("cuda" if cluster.gpus else "cpu"), cluster
 
 
-def _check_bench(config: RunConfig, device: Literal["cuda", "cpu"]) -> Placement:
-    """Where workers will go. ConfigError where the cluster has nothing to verify on: before anything is touched."""
-    import ray
-
-    return place(device, config.bench_workers, ray.nodes(), ray.cluster_resources(), ray.available_resources())
-
-
-def _bench_site(device: Literal["cuda", "cpu"], cluster: ray_cluster.Cluster, placement: Placement) -> Site:
-    """What a machine that will verify says of itself; nothing is known where none answers in time."""
-    if not cluster.joined:
-        return site()
-    import ray
-
-    options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0}
-    if placement.labels:
-        options["label_selector"] = placement.labels
-    elif device == "cuda" and cluster.gpu_type:
-        # A sliver of what each node with such GPUs has: Ray counts no GPU as taken.
-        options["resources"] = {f"accelerator_type:{cluster.gpu_type}": 0.001}
-    elif device == "cuda":
-        return Site()  # GPUs of several kinds, or none yet: any node might answer
-    asked = ray.remote(site).options(**options).remote()
-    try:
-        answer = ray.get(asked, timeout=_SITE_S)
-    except (ray.exceptions.RayError, TimeoutError):
-        ray.cancel(asked, force=True)
-        return Site()
-    return Site.model_validate(answer)
-
-
-def _run_info(config: RunConfig, run_id: str, model: str, prompt_sha: str, device: Literal["cuda", "cpu"]) -> RunInfo:
+def _run_info(
+    config: RunConfig, run_id: str, model: str, prompt_sha: str, device: Literal["cuda", "cpu"],
+    examples: Examples | None,
+) -> RunInfo:  # fmt: skip
     fields = identity(config, model=model, script_sha=_script_sha(config), prompt_sha=prompt_sha, device=device)
+    fields |= examples.identity if examples else {}
     return RunInfo(
         run_id=run_id,
         fingerprint=fingerprint(fields),

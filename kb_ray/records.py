@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kb_ray.retrieved import Retrieved as Retrieved
 from kb_ray.statuses import STAGE_ORDER as STAGE_ORDER
 from kb_ray.statuses import Stage as Stage
 from kb_ray.statuses import Status as Status
@@ -294,3 +295,5 @@ class Episode(Record):
     """What failed, for model_error and infra_error."""
     created_at: str
     """UTC, ISO 8601, when the episode ended."""
+    retrieved: Retrieved | None = None
+    """The examples of its opening prompt, where it shows some."""

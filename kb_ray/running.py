@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kb_ray import cluster, observe
+from kb_ray import cluster, logs, observe
 from kb_ray.config import RunConfig
 from kb_ray.drive import Drive, Ending
 from kb_ray.errors import ConfigError, KbRayError
@@ -26,6 +26,9 @@ from kb_ray.stopping import exit_after, stop_on_signals, unless
 from kb_ray.tally import Tally
 from kb_ray.traces.run import open_run
 from kb_ray.traces.sink import TraceSink
+from kb_ray.watching.presence import Presence
+from kb_ray.watching.ray_meter import RayMeter
+from kb_ray.watching.sampling import Sampler
 
 _FLUSH_ON_SIGNAL_S = 10.0
 _LET_GO_S = 15.0
@@ -37,13 +40,13 @@ def exit_code_of(command: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return asyncio.run(command())
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        logs.warn(f"error: {error}", "error")
         return 2
     except KbRayError as error:
-        print(f"stopped: {error}", file=sys.stderr)
+        logs.warn(f"stopped: {error}", "stopped")
         return 1
     except KeyboardInterrupt:
-        print("stopped: SIGINT received; start the same command again to go on", file=sys.stderr)
+        logs.warn("stopped: SIGINT received; start the same command again to go on", "stopped")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read our output has enough of it (`| head`); Python would complain again at exit. What was
@@ -60,16 +63,20 @@ async def run(
     `completer` answers in place of the model that the config names, `select` says which of the planned episodes
     are wanted; both are for commands with sources of their own.
     """
+    logs.setup(config.log_format, config.api_key.get_secret_value() if config.api_key else None, cluster.token())
     ready = await preflight(config, on_skip=_note, completer=completer, select=select)
+    logs.name_run(ready.run.run_id)
     try:
         # A Ctrl-C while Ray was starting arrives at the first pause: here, before anything is written.
         await asyncio.sleep(0)
-        print(observe.plan_text(ready), flush=True)
+        logs.say(observe.plan_text(ready), "plan", planned=len(ready.planned), to_do=len(ready.work))
+        for line in ready.warnings:
+            _warn(line)
         if config.dry_run:
-            print(observe.first_prompt_text(ready))
+            logs.say(observe.first_prompt_text(ready), "first_prompt")
             return 0
         if not ready.work and not ready.again:
-            print(f"nothing to do: all {len(ready.planned)} episodes are in {ready.store.uri}")
+            logs.say(f"nothing to do: all {len(ready.planned)} episodes are in {ready.store.uri}", "nothing_to_do")
             return 0
         return await _run(ready)
     finally:
@@ -82,10 +89,13 @@ async def _run(ready: Ready) -> int:
     """Runs the episodes; whatever happens, what is finished is flushed and the workers are ended."""
     from kb_ray.bench.pool import BenchPool
 
-    config = ready.config
+    config, meter = ready.config, RayMeter()
     run = open_run(ready.store, ready.run)
-    tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic())
-    pool = BenchPool(config.bench_workers, ready.bench_concurrency, ready.bench.device, run.run_id)
+    tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic(), meter=meter)
+    pool = BenchPool(
+        config.worker_counts, ready.bench_concurrency, ready.bench.device, run.run_id, nodes=config.bench_nodes,
+        cpus=config.bench_cpus, idle_s=config.bench_idle, warn=_warn,
+    )  # fmt: skip
     sink = TraceSink(ready.store, config.save_interval)
     flagging = Flagging(pool, ready.bench, _note) if config.exclude_flagged else None
     drive = Drive(
@@ -100,12 +110,15 @@ async def _run(ready: Ready) -> int:
         sink=sink,
         tally=tally,
         admits=flagging.admits if flagging else None,
+        opening=ready.opening,
     )
+    sampler = Sampler(meter, tally, pool, sink)
+    presence = Presence(ready.store, run.run_id, tally)
     ending: Ending | None = None
     with stop_on_signals(drive.stop) as stopped:
         try:
             if await unless(stopped, pool.start()):
-                async with observe.progress(tally):
+                async with sampler.going(), observe.progress(tally):
                     ending = await drive.run(ready.work, ready.again)
             else:
                 ending = await drive.run([])
@@ -114,15 +127,30 @@ async def _run(ready: Ready) -> int:
             try:
                 await asyncio.to_thread(sink.close, _FLUSH_ON_SIGNAL_S if signalled else None)
                 if ending is not None:
-                    print(observe.summary_text(ready, tally, ending, sink.written), flush=True)
+                    logs.say(observe.summary_text(ready, tally, ending, sink.written), "summary", ended=ending.kind)
                     if flagging and flagging.left_out:
-                        print(f"left out:  {flagging.left_out} tasks, flagged as told above", flush=True)
+                        logs.say(f"left out:  {flagging.left_out} tasks, flagged as told above", "left_out")
             finally:
+                sampler.sample()
+                _last_word(presence, ending)
                 with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
                     await pool.close()
                     cluster.disconnect()
     return ending.exit_code
 
 
+def _last_word(presence: Presence, ending: Ending | None) -> None:
+    """What the store is told of the end; an error that is on its way out is one of our own."""
+    failure = sys.exc_info()[1]
+    if failure is not None or ending is None:
+        presence.end("failed", str(failure) if isinstance(failure, KbRayError) else type(failure).__name__)
+    else:
+        presence.end(ending.kind, ending.message)
+
+
+def _warn(line: str) -> None:
+    logs.warn(f"warning: {line}", "warning")
+
+
 def _note(line: str) -> None:
-    print(f"skipped: {line}", file=sys.stderr)
+    logs.warn(f"skipped: {line}", "skipped")

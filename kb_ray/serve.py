@@ -7,7 +7,6 @@ and leaves it running. Knows the shape of a Serve config file, not what the appl
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import signal
@@ -16,45 +15,22 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from kb_ray import cluster
+from kb_ray import cluster, serve_logs
 from kb_ray.errors import ConfigError, InfraError, KbRayError
-from kb_ray.serve_needs import explain, missing, needs
+from kb_ray.serve_file import check, find, module_of, read
+from kb_ray.serve_needs import explain, grows, missing, needs, telling
 
-FOLDER = Path(__file__).resolve().parent.parent / "deployments"
 DEFAULT = "smollm2_cpu"
 ANSWER_TIMEOUT_S = 60.0
 """From the application's start to its first answer over HTTP."""
 
 
-def find(name: str) -> Path:
-    """The file that `name` means: a path, or a name in the folder of deployments."""
-    for path in (Path(name), FOLDER / f"{name}.yaml"):
-        if path.is_file():
-            return path
-    known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml"))) or "none"
-    raise ConfigError(f"no deployment {name}: pass a YAML file, or one of: {known}")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A Serve config file. ConfigError where it is no such thing."""
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
-        raise ConfigError(f"{path} is no Serve config: it has no list of applications")
-    return config
-
-
 def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None = None) -> str:
-    """Deploys every application of `config` on the Ray that is connected; returns the URL that ends in /v1.
+    """Deploys every application of `config` on the Ray that is connected; returns its URL, of models with /v1.
 
-    Takes a minute or more: it returns when the models answer. ConfigError for an unusable config and where
+    Takes a minute or more: it returns when it answers. ConfigError for an unusable config and where
     Serve runs already, InfraError where a model did not come up.
     """
     from ray import serve
@@ -62,24 +38,39 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    check(config)
+    _check_gpus(config)
     if serve.status().proxies:
         raise ConfigError("Serve runs already on this cluster: use `serve deploy`, or `serve shutdown` first")
-    http = {**config.get("http_options", {})}
-    http |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    _check_port(str(http.get("host", "127.0.0.1")), int(http.get("port", 8000)))
-    _check_gpus(config)
+    http = _http(config, host, port)
+    _check_port(http["host"], http["port"])
     applications = [(app, _build(app)) for app in config["applications"]]
     serve.start(proxy_location=config.get("proxy_location"), http_options=http)
     for app, built in applications:
+        started = time.time()
         try:
             serve.run(built, name=app["name"], route_prefix=app.get("route_prefix", "/"))
         except RuntimeError as error:
-            why = explain(f"{error} {_status_of(app['name'])}") or "see its replicas' logs in the Ray dashboard"
-            raise InfraError(f"application {app['name']} did not come up: {error}; {why}") from error
-    prefix = applications[0][0].get("route_prefix", "/").rstrip("/")
-    url = f"http://{http.get('host', '127.0.0.1')}:{http.get('port', 8000)}{prefix}/v1"
-    _await_models(url)
+            raise _failure(app["name"], started) from error
+    root = f"http://{_reachable(http['host'])}:{http['port']}"
+    url = root + str(applications[0][0].get("route_prefix", "/")).rstrip("/")
+    if any("models" in (app.get("args") or {}) for app, _ in applications):
+        url += "/v1"
+        _await_answer(f"{url}/models")
+    else:
+        _await_answer(f"{root}/-/healthz")
     return url
+
+
+def _http(config: dict[str, Any], host: str | None, port: int | None) -> dict[str, Any]:
+    """Serve's HTTP options: the file's, with what was asked for over them."""
+    http = {"host": "127.0.0.1", "port": 8000, **config.get("http_options", {})}
+    return {**http, **{key: value for key, value in (("host", host), ("port", port)) if value is not None}}
+
+
+def _reachable(host: str) -> str:
+    """An address to talk to, for one to listen on."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
 
 
 def _check_port(host: str, port: int) -> None:
@@ -89,21 +80,33 @@ def _check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}): give another --port") from None
+            raise ConfigError(
+                f"cannot listen on {host}:{port} ({error.strerror}): end what serves there, or give another --port"
+            ) from None
 
 
 def _check_gpus(config: dict[str, Any]) -> None:
     """ConfigError where the cluster has too few GPUs and brings no further nodes by itself; else a note."""
     import ray
+    from ray._private.state import available_resources_per_node
 
     nodes = [node.get("Resources", {}) for node in ray.nodes() if node.get("Alive")]
-    lacking = missing(needs(config), nodes)
-    if lacking is None:
-        return
-    # A cluster that grows shows it by a head without GPUs among several node types; a single node does not grow.
-    if len(nodes) == 1:
-        raise ConfigError(f"{lacking}: start it on a cluster that has them, or name a smaller deployment")
-    print(f"waiting for nodes: {lacking}", flush=True)
+    wanted = needs(config)
+    if lacking := missing(wanted, nodes):
+        if len(nodes) == 1 and not grows(nodes):
+            raise ConfigError(f"{lacking}: start it on a cluster that has them, or name a smaller deployment")
+        print(f"waiting for nodes: {lacking}", flush=True)
+    elif missing(wanted, list(available_resources_per_node().values())):
+        print("waiting for GPUs: the cluster has enough, but others use them (`ray list actors` says who)", flush=True)
+
+
+def _failure(application: str, started: float) -> InfraError:
+    """Says why an application did not come up, after the lines of the logs that tell it."""
+    log = f"{_status_of(application)}\n{serve_logs.recent(started)}"
+    for line in telling(log):
+        print(f"log: {line}", file=sys.stderr)
+    why = explain(log) or "its replicas' logs are on the Ray dashboard, under Serve"
+    return InfraError(f"application {application} did not come up: {why}")
 
 
 def _status_of(application: str) -> str:
@@ -124,21 +127,32 @@ def stop() -> None:
 
 
 def _build(app: dict[str, Any]) -> Any:
-    module, _, attribute = str(app.get("import_path", "")).partition(":")
+    builder = getattr(module_of(app), str(app["import_path"]).partition(":")[2])
     try:
-        builder = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return builder(app.get("args") or {})
+    except ImportError as error:
         raise ConfigError(
-            f"application {app.get('name')}: import_path {app.get('import_path')!r} fails: {error}"
+            f"application {app['name']} needs a package that is not here: {error}; "
+            "pip install 'kb-ray[serve]', without a GPU requirements/serve-cpu.txt"
         ) from error
-    return builder(app.get("args", {}))
+    # What ray.serve.llm raises for an argument that vLLM or Serve does not know.
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"application {app['name']} cannot be built: {_innermost(error)}") from error
 
 
-def _await_models(url: str) -> None:
+def _innermost(error: BaseException) -> str:
+    """The first line of the cause behind a wrapped error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:300] or type(error).__name__
+
+
+def _await_answer(url: str) -> None:
     give_up = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
         try:
-            with urllib.request.urlopen(f"{url}/models", timeout=10):
+            with urllib.request.urlopen(url, timeout=10):
                 return
         except (urllib.error.URLError, OSError) as error:
             if time.monotonic() > give_up:
@@ -158,6 +172,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         config = read(find(arguments.model))
+        cluster.prepare_environment()
+        check(config)
+        http = _http(config, arguments.host, arguments.port)
+        _check_port(http["host"], http["port"])
         cluster.connect("serve", arguments.ray_address)
         try:
             _serve_until_stopped(config, arguments.host, arguments.port)

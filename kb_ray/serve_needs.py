@@ -29,6 +29,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
      "an argument under `engine` is none of this vLLM's"),
 )  # fmt: skip
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
 
 class Need(Record):
     """What the smallest number of replicas of one model takes."""
@@ -79,9 +81,22 @@ def _fits(need: Need, node: Mapping[str, float]) -> bool:
     return kind and node.get("GPU", 0) >= need.gpus
 
 
+def grows(nodes: list[Mapping[str, float]]) -> bool:
+    """Whether more nodes are meant to come: a head without CPUs has no other sense."""
+    return any(not node.get("CPU") for node in nodes)
+
+
 def explain(log: str) -> str | None:
     """What to do about a failure that its log tells; None where it is none of the usual ones."""
     for pattern, advice in _ADVICE:
         if re.search(pattern, log, re.IGNORECASE):
             return advice
     return None
+
+
+def telling(log: str, most: int = 12) -> list[str]:
+    """Lines of a log that tell why something failed: those of the usual failures, else the last that name an error."""
+    lines = [_COLOUR.sub("", line).strip() for line in log.splitlines()]
+    usual = [line for line in lines if any(re.search(pattern, line, re.IGNORECASE) for pattern, _ in _ADVICE)]
+    errors = [line for line in lines if re.search(r"\b\w*(Error|Exception)\b:", line)]
+    return [line[:300] for line in dict.fromkeys(usual or errors)][-most:]

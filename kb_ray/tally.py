@@ -1,7 +1,7 @@
 """Counters of one start of a run: what was done, how it ended, how fast it goes.
 
-Plain numbers, no clock of its own and no display: the driver counts, observe.py shows. Keeps no episode, so
-its size does not grow with the run.
+Plain numbers, no clock of its own and no display: the driver counts, observe.py shows, and what happens is passed
+on to a meter. Keeps no episode, so its size does not grow with the run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from kb_ray.records import REDONE_ON_RESUME, Completion, Episode, Turn
+from kb_ray.watching import meter as measuring
+from kb_ray.watching.meter import Meter, Silent
 
 _WINDOW_S = 60.0
 
@@ -52,25 +54,33 @@ class Tally:
     """Seconds of GPU time that verdicts took."""
     best_speedup: float | None = None
     waiting_on_model: int = 0
+    """Episodes with a question to the model that is not answered yet."""
+    generating: int = 0
+    """Those of them whose question is with the model."""
     waiting_on_bench: int = 0
+    meter: Meter = field(default_factory=Silent)
     _marks: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def completed(self, completion: Completion) -> None:
         """The model answered."""
         self.tokens += completion.usage.completion_tokens
+        measuring.answered(self.meter, completion)
 
     def turned(self, turn: Turn) -> None:
         """A turn has its verdict. Waiting for a GPU costs no GPU time."""
+        measuring.judged(self.meter, turn)
         verdict = turn.verdict
         self.statuses[verdict.status.value] += 1
         if turn.triton_code is None:
             return
         self.verdicts += 1
         if verdict.env.device == "cuda":
-            self.gpu_s += verdict.seconds.get("total", 0.0) - verdict.seconds.get("queue", 0.0)
+            waited = sum(seconds for phase, seconds in verdict.seconds.items() if phase.startswith("queue"))
+            self.gpu_s += verdict.seconds.get("total", 0.0) - waited
 
     def ended(self, episode: Episode) -> None:
         """An episode is over and handed to the store."""
+        measuring.ended(self.meter, episode)
         self.finished += 1
         self.stop_reasons[episode.stop_reason.value] += 1
         if episode.stop_reason in REDONE_ON_RESUME:

@@ -52,7 +52,7 @@ def head() -> Iterator[Head]:
     environment = clean_environment(home) | {"RAY_AUTH_MODE": "token"}
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
-        _wait_until_up(process, folder / "log")
+        wait_until_up(process, folder / "log")
         yield Head(f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", home)
     finally:
         # Ray's own processes stay in the group, so that nothing outlives this.
@@ -82,7 +82,8 @@ def free_port() -> int:
         return port
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_up(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until `ray start` has written to its log that the head runs."""
     end = time.monotonic() + 90
     while "Ray runtime started" not in log.read_text():
         assert process.poll() is None, log.read_text()

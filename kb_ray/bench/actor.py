@@ -12,8 +12,12 @@ import sys
 import threading
 from typing import Any, Literal
 
-from kb_ray.bench.host import Evaluator, Fault, Quarantined
+from kb_ray.bench.gpu_node import gpu_node
+from kb_ray.bench.gpu_use import memory_in_use
+from kb_ray.bench.host import Evaluator, Fault, GivenUp, Quarantined
+from kb_ray.bench.neighbours import GpuUse
 from kb_ray.bench.protocol import BenchRequest
+from kb_ray.bench.site import Site, site
 from kb_ray.errors import InfraError
 from kb_ray.records import Record, Status, Verdict
 
@@ -30,6 +34,8 @@ class Reply(Record):
     """One line: what broke. Worth a try on another worker."""
     quarantine: str | None = None
     """One line, with `infra`: this worker's device is not to be trusted until `readmit` says so."""
+    cancelled: bool = False
+    """With `infra`: its caller gave it up, so nothing broke."""
     blames_reference: bool = False
     """The reference itself failed there: if it does so on another worker too, no worker will do."""
 
@@ -101,6 +107,8 @@ class BenchActor:
         self._count(busy=1)
         try:
             verdict = self._evaluator.evaluate(request)
+        except GivenUp as error:
+            return self._infra(request, str(error), cancelled=True)
         except Quarantined as error:
             self._quarantine = str(error)
             return self._infra(request, f"{self._where()} is quarantined: {error}", quarantine=str(error))
@@ -116,6 +124,10 @@ class BenchActor:
         self._count(verdicts=1)
         return Reply(request_id=request.request_id, verdict=verdict).model_dump_json()
 
+    def cancel(self, request_id: str) -> bool:
+        """Kills the candidate of a request in work, which then answers `cancelled`. False: it is not in work here."""
+        return self._evaluator.cancel(request_id)
+
     def stats(self) -> WorkerStats:
         """Counts and process ids now. Does not wait."""
         self._note_judge()
@@ -130,6 +142,15 @@ class BenchActor:
             pids=self._evaluator.pids(),
             quarantine=self._quarantine,
         )
+
+    def site(self) -> Site:
+        """The machine that this worker is on."""
+        return site()
+
+    def gpu_use(self) -> GpuUse:
+        """Who uses how much of the GPUs of this machine, as far as its driver says."""
+        own = gpu_node(self._gpu) if self._gpu is not None else None
+        return GpuUse(node=site().node, host=socket.gethostname(), own=own.name if own else None, used=memory_in_use())
 
     def stop(self) -> None:
         """Ends judge, zygotes and all they started, and waits. Requests in work get an infra reply."""

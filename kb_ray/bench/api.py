@@ -197,7 +197,7 @@ def evaluate_here(request: BenchRequest) -> Verdict:
             return reply.verdict
         if reply.blames_reference or (reply.quarantine is not None and not _readmitted(worker)):
             break
-    return _infra_verdict(str(reply.infra))
+    return infra_verdict(str(reply.infra))
 
 
 def evaluate_on_ray(request: BenchRequest) -> Verdict:
@@ -238,7 +238,7 @@ class BenchFront:
             pool = await self._started_pool()
             verdict = await pool.evaluate(request.model_copy(update={"settings": settings}))
         except InfraError as error:
-            verdict = _infra_verdict(str(error))
+            verdict = infra_verdict(str(error))
         return verdict.model_dump_json()
 
     async def answer_batch(self, requests_json: list[str]) -> list[dict[str, Any]]:
@@ -294,6 +294,7 @@ def _batch_item(number: int, arguments: Mapping[str, Any]) -> BenchRequest:
         raise TaskError(f"request {number} of the batch: {error}") from None
 
 
-def _infra_verdict(reason: str) -> Verdict:
+def infra_verdict(reason: str) -> Verdict:
+    """What stands in place of a verdict that could not be reached: never the candidate's fault, never a reward."""
     error = ErrorDetail(category="INFRASTRUCTURE ERROR", message=reason)
     return Verdict.of(Status.INFRA_ERROR, Stage.STATIC, error=error, verifier_version=VERIFIER_VERSION)

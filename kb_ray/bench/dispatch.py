@@ -49,6 +49,15 @@ class Dispatch:
         if not ready:
             places.promised = None
 
+    def remove_worker(self, worker: int) -> None:
+        """Forgets a worker on which nothing runs."""
+        assert not self._workers[worker].busy
+        del self._workers[worker]
+
+    def busy(self, worker: int) -> int:
+        """Places of this worker that are taken."""
+        return self._workers[worker].busy
+
     def enqueue(self, ticket: Ticket) -> None:
         """Adds a ticket; `assign` places it."""
         self._waiting.append(ticket)

@@ -16,10 +16,13 @@ from ray.exceptions import ActorDiedError, RayError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply, WorkerStats, one_line
 from kb_ray.bench.host import Fault
+from kb_ray.bench.neighbours import GpuUse
 from kb_ray.bench.placement import Placement
 from kb_ray.bench.protocol import BenchRequest
+from kb_ray.bench.site import Site
 
 _STOP_S = 5.0
+_FIRST_REMINDER_S = 0.1
 _READMISSIONS = 2
 """How often a device comes back from quarantine: one that is found sick again and again is not worth its verdicts."""
 
@@ -40,7 +43,9 @@ class Worker:
         self.quarantine = ""
         """Why its device is not trusted now."""
         self.out = False
-        """Whether it stays in quarantine for good."""
+        """Whether it takes no part any more: in quarantine for good, or refused."""
+        self.site: Site | None = None
+        """The machine it was last ready on, as far as it said."""
         self._readmitted = 0
         self._fault = fault
         self._device = device
@@ -69,6 +74,18 @@ class Worker:
             infra = f"{self.name}: {one_line(error)}"
         return Reply(request_id=request.request_id, infra=infra)
 
+    async def give_up(self, request_id: str, ask: asyncio.Task[Reply]) -> None:
+        """Has the candidate killed of a request that nobody waits for; says it again until `ask` is answered.
+
+        Again, since it may overtake the request itself, or be lost with an actor that Ray is restarting.
+        """
+        pause = _FIRST_REMINDER_S
+        while not ask.done():
+            with suppress(RayError, TimeoutError):
+                await asyncio.wait_for(self._actor.cancel.remote(request_id), _STOP_S)
+            await asyncio.wait([ask], timeout=pause)
+            pause = min(2 * pause, _STOP_S)
+
     async def ready(self, timeout_s: float) -> bool:
         """Waits for the worker's word, `timeout_s` at most. False: ask again after a while."""
         if self._lost:
@@ -92,6 +109,7 @@ class Worker:
             self.failures, self.reason = self.failures + 1, reason
         elif not self._lost:
             self.failures, self._was_ready = 0, True
+            self.site = await self._ask_site()
         return self._admitted(reason) if self.quarantine else reason is None and not self._lost
 
     def _admitted(self, reason: str | None) -> bool:
@@ -109,6 +127,17 @@ class Worker:
         """What the worker says of itself; None where it does not answer."""
         with suppress(RayError, TimeoutError):
             return WorkerStats.model_validate(await asyncio.wait_for(self._actor.stats.remote(), _STOP_S))
+        return None
+
+    async def gpu_use(self) -> GpuUse | None:
+        """What it says of the GPUs of its machine, also while it starts; None where it does not answer."""
+        with suppress(RayError, TimeoutError):
+            return GpuUse.model_validate(await asyncio.wait_for(self._actor.gpu_use.remote(), _STOP_S))
+        return None
+
+    async def _ask_site(self) -> Site | None:
+        with suppress(RayError, TimeoutError):
+            return Site.model_validate(await asyncio.wait_for(self._actor.site.remote(), _STOP_S))
         return None
 
     async def end(self) -> None:

@@ -61,7 +61,9 @@ class OpenAICompleter:
         max_retries: int = 8,
         max_concurrent: int = 10,
     ) -> None:
-        self.base_url = _checked_url(base_url)
+        self._url = _checked_url(base_url)
+        self.base_url = _without_password(self._url)
+        """What is said of it, in messages that traces keep too."""
         self.model = model
         self.window: int | None = None
         self._counts: Literal["chat", "text"] | None = "chat"
@@ -108,7 +110,7 @@ class OpenAICompleter:
     async def _post(self, body: dict[str, object]) -> bytes:
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await self._client.post(f"{self.base_url}/chat/completions", json=body)
+                response = await self._client.post(f"{self._url}/chat/completions", json=body)
         except TimeoutError:
             raise _Transient(f"nothing for {self._timeout_s:g} s") from None
         except httpx.RequestError as error:
@@ -137,7 +139,7 @@ class OpenAICompleter:
 
     async def _tokenize(self, body: dict[str, object], otherwise: Literal["text"] | None) -> int | None:
         """The count; `otherwise` is how to go on where the server does not understand `body`."""
-        url = f"{self.base_url.removesuffix('/v1')}/tokenize"
+        url = f"{self._url.removesuffix('/v1')}/tokenize"
         try:
             async with asyncio.timeout(COUNT_TIMEOUT_S):
                 response = await self._client.post(url, json=body)
@@ -173,7 +175,7 @@ class OpenAICompleter:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 while True:
-                    response = await self._client.get(f"{self.base_url}/models")
+                    response = await self._client.get(f"{self._url}/models")
                     if not wire.may_retry(response.status_code):
                         return response
                     # A server that is just starting says so with a 503.
@@ -264,6 +266,11 @@ def _checked_url(base_url: str) -> str:
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError(f"--vllm-url {base_url!r} is no http address: pass one like http://localhost:8000/v1")
     return base_url.rstrip("/")
+
+
+def _without_password(url: str) -> str:
+    parsed = httpx.URL(url)
+    return str(parsed.copy_with(userinfo=b"")) if parsed.userinfo else url
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

@@ -35,9 +35,10 @@ class PromptSetting(Record):
     triton: str | None = None
 
 
-def opening_messages(task: Task, setting: PromptSetting) -> tuple[Message, ...]:
+def opening_messages(task: Task, setting: PromptSetting, examples: str = "") -> tuple[Message, ...]:
     """The messages of the first request: a system message, where the template has one, and the user's.
 
+    `examples`: pairs of program and kernel as text, for templates that show them.
     Raises ConfigError for a template that does not exist or does not hold together.
     """
     values = {
@@ -46,6 +47,7 @@ def opening_messages(task: Task, setting: PromptSetting) -> tuple[Message, ...]:
         "inputs": _inputs(task),
         "entry_advice": _entry_advice(task),
         "device_rule": _device_rule(setting),
+        "examples": examples,
     }
     messages = []
     for role, text in _sections(setting.template):
@@ -78,6 +80,11 @@ def template_text(name: str) -> str:
         raise ConfigError(
             f"prompt template {name!r} cannot be read; name one of {choice}, or the path of a Markdown file"
         ) from None
+
+
+def shows_examples(name: str) -> bool:
+    """Whether a template has a place for examples. Raises ConfigError where there is no such template."""
+    return "$examples" in template_text(name) or "${examples}" in template_text(name)
 
 
 def prompt_hash(messages: Sequence[Message]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 VERSION_KEY = b"kb_ray.schema_version"
 """Key of the version in a file's schema metadata."""
 
@@ -117,6 +117,16 @@ _TURN = pa.struct(
         "policy_version": _TEXT,
     }
 )
+_RETRIEVED = pa.struct(
+    {
+        "index": _TEXT,
+        "wanted": _INT,
+        "examples": pa.list_(pa.struct({"example_id": _TEXT, "language": _TEXT, "score": _REAL, "overlap": _REAL})),
+        "leak_overlap": _REAL,
+        "leaks": _INT,
+        "note": _TEXT,
+    }
+)
 _MESSAGE = pa.struct({"role": _TEXT, "content": _TEXT, "reasoning": _TEXT})
 
 SCHEMA = pa.schema(
@@ -147,6 +157,7 @@ SCHEMA = pa.schema(
         "messages": pa.list_(_MESSAGE),
         "error": _TEXT,
         "created_at": _TEXT,
+        "retrieved": _RETRIEVED,  # null where the prompt shows no examples
     },
     metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()},
 )

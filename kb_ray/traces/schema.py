@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kb_ray.errors import StoreError
-from kb_ray.records import Completion, Episode, Message, Task, TensorSpec, Turn, Verdict
+from kb_ray.records import Completion, Episode, Message, Retrieved, Task, TensorSpec, Turn, Verdict
 from kb_ray.traces.columns import OUTCOME, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 
 __all__ = [
@@ -57,6 +57,7 @@ def episode_to_row(episode: Episode) -> dict[str, Any]:
     row |= {name: getattr(episode.task, name) for name in _TASK_COLUMNS}
     row["input_shapes"] = _shapes_to_json(episode.task.input_shapes)
     row["turns"] = [_turn_to_row(turn) for turn in turns]
+    row["retrieved"] = episode.retrieved.model_dump() if episode.retrieved else None
     row["messages"] = [message.model_dump() for message in episode.messages]
     row["num_turns"] = len(turns)
     row["correct"] = any(turn.verdict.correct for turn in turns)
@@ -73,6 +74,7 @@ def row_to_episode(row: dict[str, Any]) -> Episode:
         task=Task.model_validate(task),
         turns=tuple(_row_to_turn(turn) for turn in row["turns"]),
         messages=tuple(Message.model_validate(message) for message in row["messages"]),
+        retrieved=Retrieved.model_validate(row["retrieved"]) if row.get("retrieved") else None,
     )
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +15,10 @@ from kb_ray.bench.actor import WorkerStats
 from kb_ray.bench.pool import BenchPool
 from kb_ray.errors import ConfigError, InfraError
 from kb_ray.records import Status
+from tests.processes import alive, descendants
 from tests.ray.pool_pieces import ABORT, addition, slow_addition, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 async def _busy_worker(pool: BenchPool) -> WorkerStats:
@@ -89,7 +81,7 @@ async def test_a_killed_judge_or_zygote_costs_only_a_retry(pool: BenchPool, vict
     verdict = await running
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries == retries + 1
-    assert await until(lambda: not any(map(_alive, worker.pids.values())))
+    assert await until(lambda: not any(map(alive, worker.pids.values())))
     assert await until(lambda: pool.stats.ready == 2, 120), "it comes back with a new judge and zygote"
 
 
@@ -97,13 +89,13 @@ async def test_a_killed_actor_costs_a_retry_and_leaves_no_process(pool: BenchPoo
     retries = pool.stats.infra_retries
     running = asyncio.create_task(pool.evaluate(slow_addition()))
     worker = await _busy_worker(pool)
-    children = _descendants(worker.pid)
+    children = descendants(worker.pid)
     assert set(worker.pids.values()) <= children
     os.kill(worker.pid, signal.SIGKILL)
     verdict = await running
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries == retries + 1
-    assert await until(lambda: not any(map(_alive, children)))
+    assert await until(lambda: not any(map(alive, children)))
     assert await until(lambda: pool.stats.ready == 2, 120), "Ray restarts the actor"
 
 
@@ -116,14 +108,14 @@ async def test_a_worker_that_hangs_is_restarted_and_close_leaves_nothing(ray_clu
     assert verdict.status is Status.OK, verdict.error
     assert pool.stats.infra_retries >= 1
     [successor] = await pool.worker_stats()
-    left = {worker.pid, *worker.pids.values(), successor.pid} | _descendants(successor.pid)
+    left = {worker.pid, *worker.pids.values(), successor.pid} | descendants(successor.pid)
     running = [asyncio.create_task(pool.evaluate(slow_addition())) for _ in range(2)]
     await _busy_worker(pool)
-    left |= _descendants(successor.pid)
+    left |= descendants(successor.pid)
     await pool.close()
     for failed in await asyncio.gather(*running, return_exceptions=True):
         assert isinstance(failed, InfraError)
-    assert await until(lambda: not any(map(_alive, left)))
+    assert await until(lambda: not any(map(alive, left)))
 
 
 async def test_giving_up_a_request_keeps_its_place_until_the_worker_is_done(pool: BenchPool) -> None:
@@ -141,17 +133,3 @@ async def test_a_cluster_that_cannot_hold_a_worker_is_told_apart(ray_cluster: An
         await BenchPool(None, 1, "cuda", "no-gpu").start()
     with pytest.raises(InfraError, match="needs a GPU"):
         await BenchPool(1, 1, "cuda", "no-gpu", ready_timeout_s=1).start()
-
-
-def _descendants(root: int) -> set[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {root}

@@ -1,4 +1,4 @@
-"""The run as a Ray job on a cluster with token authentication: stopped in the middle, submitted again."""
+"""The run as a Ray job on a cluster with token authentication: stopped in the middle, submitted again, watched."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from tests.fixtures_head import ROOT, Head
 from tests.fixtures_run import check_exactly_once, make_workload, rows_by_task
+from tests.scraping import discovered, fetch
 
 
 def _ray(head: Head, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
@@ -63,3 +64,17 @@ def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(hea
     assert again.returncode == 0, again.stdout + again.stderr
     assert "success_untimed" in again.stdout
     check_exactly_once(output, workload)
+
+
+def test_prometheus_finds_the_numbers_of_a_job_by_the_file_that_ray_writes_for_it(head: Head, tmp_path: Path) -> None:
+    temporary = head.home.parent / "ray"
+    assert (temporary / "session_latest" / "metrics" / "prometheus" / "prometheus.yml").is_file()
+    workload, output = make_workload(tmp_path, 24), str(tmp_path / "out")
+    submitted = _submit(head, "watched", workload.arguments(output, n_correctness=20), "--no-wait")
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    deadline = time.monotonic() + 200
+    while "ray_kb_ray_verdicts_total" not in {sample.name for sample in fetch(discovered(temporary))}:
+        if time.monotonic() > deadline:
+            pytest.fail(_ray(head, "job", "logs", "watched").stdout)
+        time.sleep(3)
+    assert _ray(head, "job", "stop", "watched").returncode == 0

@@ -7,16 +7,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from deployments import app
-from kb_ray.serve import FOLDER
+from kb_ray.serve_file import FOLDER
 from tests.unit.deployments.test_memory import BILLIONS, PUBLISHED, model_of
 
 _READ = """
 import json, sys
+from deployments import app
+from ray.serve._private.build_app import build_app
 from ray.serve.llm import LLMConfig
 from ray.serve.schema import ServeDeploySchema
 from vllm.config import ParallelConfig
@@ -39,6 +42,10 @@ for name, given in json.load(sys.stdin).items():
         "length": model.max_model_len, "quantization": model.quantization, "dtype": str(model.dtype),
         "parser": ReasoningParserManager.get_reasoning_parser(parser).__name__ if parser else None,
         "rope": (model.hf_config.rope_parameters or {}).get("rope_type"),
+        "parts": {part.name: [part.ray_actor_options.get("label_selector"),
+                              part._replica_config.placement_group_bundle_label_selector,
+                              part._replica_config.placement_group_strategy]
+                  for part in build_app(app.build(given["file"]["applications"][0]["args"]), name=name).deployments},
     }
 print("\\n" + json.dumps(found))
 """
@@ -79,3 +86,17 @@ def test_the_long_context_is_reached_by_yarn_and_weights_stay_as_published(read:
     assert read["qwen3_235b"]["rope"] == "yarn"
     assert (read["qwen3_235b"]["quantization"], read["glm45_air"]["quantization"]) == ("fp8", None)
     assert "mxfp4" in str(read["gpt_oss_120b"]["quantization"])
+
+
+def test_the_front_and_every_gpu_of_a_replica_stay_off_nodes_kept_for_others(
+    read: dict[str, dict[str, object]],
+) -> None:
+    for name, found in read.items():
+        parts = cast("dict[str, list[Any]]", found["parts"])
+        # Serve builds an application where its file says that a part of it runs: the names must be those of the parts.
+        file = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["applications"][0]
+        (front,) = file["deployments"]
+        assert parts.pop(front["name"])[0] == front["ray_actor_options"]["label_selector"] == app.NODES
+        ((_, selectors, strategy),) = parts.values()
+        assert selectors == [app.NODES] * model_of(name).engine["tensor_parallel_size"]
+        assert strategy == "STRICT_PACK"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb_ray.bench.placement import place
+from kb_ray.bench.placement import Nodes, place
 from kb_ray.errors import ConfigError
 
 CPU_NODE = {"Alive": True, "Labels": {}, "Resources": {"CPU": 8.0}}
@@ -55,3 +55,40 @@ def test_a_missing_gpu_is_the_users_to_settle_unless_the_number_is_given() -> No
     with pytest.raises(ConfigError, match="--device cpu"):
         place("cuda", None, [CPU_NODE], {"CPU": 8}, {"CPU": 8})
     assert place("cuda", 3, [CPU_NODE], {"CPU": 8}, {"CPU": 8}).workers == 3
+
+
+HEAD = {"Alive": True, "Labels": {"kb-pool": "head"}, "Resources": {"CPU": 4.0}}
+ANYONES = {"Alive": True, "Labels": {}, "Resources": {"CPU": 96.0, "GPU": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("where", "nodes", "labelled"),
+    [
+        ("auto", [ANYONES], False),
+        ("auto", [HEAD], True),
+        ("auto", [HEAD, ANYONES], True),
+        ("auto", [ANYONES, DEAD_NODE], False),
+        ("labelled", [ANYONES], True),
+        ("any", [ANYONES, BENCH_NODE], False),
+    ],
+)
+def test_workers_keep_to_labelled_nodes_in_a_cluster_that_has_the_label(
+    where: Nodes, nodes: list[dict[str, object]], labelled: bool
+) -> None:
+    placement = place("cuda", (0, 8), nodes, {"CPU": 96, "GPU": 8}, {"CPU": 96, "GPU": 8}, where=where)
+    assert placement.labels == ({"kb-pool": "bench"} if labelled else {})
+    assert ("kb-pool=bench" in placement.need) is labelled
+
+
+def test_a_range_is_taken_as_it_is_and_waits_for_nodes_with_whole_cpus() -> None:
+    placement = place("cpu", (0, 8), [HEAD], {"CPU": 4}, {"CPU": 1})
+    assert (placement.low, placement.workers, placement.num_cpus) == (0, 8, 1.0)
+    assert place("cpu", (0, 8), [CPU_NODE], {"CPU": 4}, {"CPU": 2}).num_cpus == 0.25
+    assert place("cpu", (1, 8), [HEAD], {"CPU": 4}, {"CPU": 1}, cpus=6.0).num_cpus == 6.0
+
+
+@pytest.mark.parametrize(("node", "fits"), [(HEAD, False), (ANYONES, False), (BENCH_NODE, True), (DEAD_NODE, False)])
+def test_only_living_nodes_with_label_and_room_may_hold_a_worker(node: dict[str, object], fits: bool) -> None:
+    placement = place("cuda", (0, 4), [HEAD, BENCH_NODE], {"CPU": 8, "GPU": 4}, {"CPU": 8, "GPU": 4})
+    assert placement.may_hold(node) is fits
+    assert not place("cuda", 4, [BENCH_NODE], {}, {}, cpus=97.0).may_hold(BENCH_NODE)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deployments import app
-from kb_ray import serve
+from kb_ray import serve_file as serve
 from kb_ray.errors import ConfigError
 
 
@@ -47,6 +47,15 @@ def test_options_of_the_file_win_over_what_is_set_for_every_deployment() -> None
     assert config["deployment_config"]["num_replicas"] is None
 
 
+def test_serving_stays_off_nodes_kept_for_others_unless_told_otherwise() -> None:
+    selector = "placement_group_bundle_label_selector"
+    assert _config()["deployment_config"][selector] == [{"kb-pool": "!in(bench, train)"}]
+    assert _config(nodes={"kb-pool": "serve"})["deployment_config"][selector] == [{"kb-pool": "serve"}]
+    assert selector not in _config(nodes={})["deployment_config"]
+    args = app.serving_args(app.parse({"models": [{"model_id": "m", "source": "org/model"}]}))
+    assert args["ingress_deployment_config"]["ray_actor_options"]["label_selector"] == app.NODES
+
+
 def test_a_repository_or_prefix_is_passed_on_as_it_is() -> None:
     for source in ("org/model", "s3://bucket/model"):
         assert _config(source=source)["model_loading_config"]["model_source"] == source
@@ -79,23 +88,13 @@ def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_every_model_file_of_the_folder_is_understood() -> None:
-    understood = 0
-    for path in serve.FOLDER.glob("*.yaml"):
-        for application in serve.read(path).get("applications", []):
-            if application["import_path"] == "deployments.app:build":
-                app.parse(application["args"])
-                understood += 1
-    assert understood >= 1
-
-
 def test_a_deployment_is_found_by_name_or_path_and_an_unknown_one_lists_the_known(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("applications: []")
     assert serve.find("smollm2_cpu") == serve.FOLDER / "smollm2_cpu.yaml"
     assert serve.find(str(file)) == file
-    with pytest.raises(ConfigError, match=r"no deployment gpt: .* one of: .*smollm2_cpu"):
-        serve.find("gpt")
+    with pytest.raises(ConfigError, match=r"no deployment xyz: .* one of: .*smollm2_cpu"):
+        serve.find("xyz")
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "applications: {}", "a: [", "a: \x00"])

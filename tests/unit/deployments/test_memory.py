@@ -11,7 +11,7 @@ import yaml
 
 from deployments import app
 from kb_ray.model.memory import fit, parameters
-from kb_ray.serve import FOLDER
+from kb_ray.serve_file import FOLDER
 
 PUBLISHED = Path(__file__).parent / "published"
 H100_BYTES = int(79.6 * 2**30)

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from kb_ray.errors import ConfigError
-from kb_ray.serve import FOLDER, _check_port
+from kb_ray.serve import _check_port
+from kb_ray.serve_file import FOLDER
 from kb_ray.serve_needs import Need, explain, missing, needs
 
 NODE = {"GPU": 8.0, "accelerator_type:H100": 1.0}

@@ -107,6 +107,16 @@ def test_an_address_that_is_not_http_is_refused(url: str) -> None:
         OpenAICompleter(url, "m")
 
 
+async def test_a_password_in_the_address_is_not_said(server: ModelServer) -> None:
+    server.replies = [serves("m")]
+    completer = OpenAICompleter(server.url.replace("://", "://me:pa55word@"), "gpt-17")
+    with pytest.raises(ConfigError, match="gpt-17 is not served at") as refused:
+        await completer.check()
+    assert server.url in str(refused.value)
+    assert "pa55word" not in str(refused.value)
+    await completer.aclose()
+
+
 def test_a_key_that_no_header_can_carry_is_refused() -> None:
     with pytest.raises(ConfigError, match="no header can carry"):
         OpenAICompleter("http://localhost:8000/v1", "m", "key\n")

@@ -11,6 +11,7 @@ from typing import Any
 from kb_ray.bench.static import check_static
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.extract import extract
+from kb_ray.prompts.examples import ShownPair, examples_text
 from kb_ray.prompts.feedback import feedback
 from kb_ray.prompts.opening import PromptSetting, opening_messages, template_names
 from kb_ray.records import (
@@ -255,13 +256,22 @@ MODULE = FUNCTION.model_copy(
 GPU = PromptSetting(device="cuda", gpu="NVIDIA H100 80GB HBM3", torch="2.13.0", triton="3.7.1")
 CPU = PromptSetting(device="cpu", torch="2.13.0", triton="3.7.1")
 
+SHOWN = (
+    ShownPair(
+        "def reference_impl(x):\n    return torch.tanh(x)\n",
+        "@triton.jit\ndef tanh_kernel(x_ptr):\n    pass\n",
+        "triton",
+    ),
+    ShownPair("class Model: ...\n", "__global__ void tanh(float *x) { /* a ``` in it */ }\n", "cuda"),
+)
+
 
 def golden() -> dict[str, str]:
     """Name of each golden file -> what stands in it."""
     found = {f"feedback/{name}.md": feedback(verdict, TARGET, CODE) for name, verdict in TOLD.items()}
     for name in template_names():
         for kind, task, setting in (("function_gpu", FUNCTION, GPU), ("module_cpu", MODULE, CPU)):
-            messages = opening_messages(task, setting.model_copy(update={"template": name}))
+            messages = opening_messages(task, setting.model_copy(update={"template": name}), examples_text(SHOWN))
             said = "\n".join(f"===== {message.role} =====\n{message.content}" for message in messages)
             found[f"prompts/{name}_{kind}.md"] = said
     return found

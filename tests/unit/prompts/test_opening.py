@@ -89,7 +89,7 @@ def test_a_template_of_ones_own_is_read_from_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "cannot be read; name one of default, kernelbench, terse"),
+        (None, "cannot be read; name one of default, kernelbench, raicl, terse"),
         ("$reference", "user"),
         ("<!-- user -->\nNothing\n", "reference"),
         ("<!-- user -->\n$reference $model\n", "model"),

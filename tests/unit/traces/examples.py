@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from kb_ray.records import (
     Completion,
@@ -15,7 +16,6 @@ from kb_ray.records import (
     Episode,
     Evidence,
     Message,
-    Record,
     Stage,
     Status,
     StopReason,
@@ -103,7 +103,7 @@ def any_episode() -> st.SearchStrategy[Episode]:
     )
 
 
-def _record(cls: type[Record], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _record(cls: type[BaseModel], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(cls)
     fields = {name: _value(hints[name]) for name in cls.model_fields if name not in fixed}
     return st.builds(cls, **fields, **fixed)
@@ -119,7 +119,7 @@ def _value(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(_value(arguments[0]), _value(arguments[1]), max_size=2)
     if origin is Literal:
         return st.sampled_from(arguments)
-    if isinstance(hint, type) and issubclass(hint, Record):
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
         return _record(hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return st.sampled_from(list(hint))

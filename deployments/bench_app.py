@@ -1,0 +1,114 @@
+"""Serve application that gives verdicts over HTTP: one front that owns a pool of bench workers.
+
+`import_path: deployments.bench_app:build`. It only wires: what is answered is `kb_ray.bench.service`, who evaluates
+`kb_ray.bench.pool`. One replica, since fair order and the bound on what waits hold within one process; it does no
+work of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deployments.app import NODES
+from kb_ray.bench.access import check_bound, read_access
+from kb_ray.bench.bodies import Limits
+from kb_ray.errors import ConfigError, InfraError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from ray.serve import Application
+
+MAX_ONGOING = 20_000
+"""Requests that Serve passes on at once: more than may wait here, so that it is this service that says 429."""
+
+
+class BenchArgs(BaseModel):
+    """`args` of the application."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Literal["cpu", "cuda"] | None = None
+    """None: GPUs where the cluster has any when the application starts."""
+    workers: int | tuple[int, int] | None = None
+    """How many, or [fewest, most] between which they follow the queue; None: one per GPU, or one on CPUs."""
+    concurrency: int = Field(4, ge=1)
+    """Candidates that one worker checks at once; timing is alone in any case."""
+    queue_limit: int = Field(1024, ge=2)
+    """Requests of one token that may wait. A client takes at most half of what is left of it."""
+    limits: Limits = Limits()
+    token_file: str | None = None
+    """File of tokens on the node of the front; KB_BENCH_TOKEN in its environment goes before it."""
+
+    @model_validator(mode="after")
+    def _a_batch_fits_the_queue(self) -> BenchArgs:
+        if self.limits.batch > self.queue_limit // 2:
+            raise ValueError(f"limits.batch {self.limits.batch} is more than half of queue_limit {self.queue_limit}")
+        return self
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application described by `args` (see BenchArgs). ConfigError says which argument is unusable."""
+    from ray import serve
+
+    wanted = parse(args)
+    deployment = serve.deployment(
+        serve.ingress()(Bench), name="Bench", num_replicas=1, max_ongoing_requests=MAX_ONGOING,
+        # Not on a bench node, where strangers' code runs: the front holds the tokens.
+        ray_actor_options={"num_cpus": 0, "label_selector": NODES},
+        health_check_timeout_s=60, graceful_shutdown_timeout_s=120,
+    )  # fmt: skip
+    return deployment.bind(wanted.model_dump(mode="json"))
+
+
+def parse(args: dict[str, Any]) -> BenchArgs:
+    """`args` checked. ConfigError names the first wrong one."""
+    try:
+        return BenchArgs.model_validate(args)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "args"
+        raise ConfigError(f"deployment argument {where}: {first['msg']}") from error
+
+
+class Bench:
+    """The front: it starts its pool, then answers; Serve starts another one where the pool is past hope."""
+
+    async def __init__(self, args: dict[str, Any]) -> None:
+        import ray
+
+        from kb_ray.bench.pool import BenchPool
+
+        self._args = parse(args)
+        self._access = read_access(self._args.token_file)
+        check_bound(self._access, await asyncio.to_thread(_bound_host))
+        self._device = self._args.device or ("cuda" if ray.cluster_resources().get("GPU", 0) >= 1 else "cpu")
+        # A name of its own: the workers of the front before may still be leaving.
+        run_id = f"http-{uuid.uuid4().hex[:6]}"
+        self._pool = BenchPool(self._args.workers, self._args.concurrency, self._device, run_id)
+        await self._pool.start()
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        from kb_ray.bench.service import Service, make_app
+
+        args = self._args
+        service = Service(
+            self._pool, self._device, queue_limit=args.queue_limit, ahead=args.concurrency, limits=args.limits
+        )
+        return make_app(service, self._access, self._pool.close)
+
+    async def check_health(self) -> None:
+        """Asked by Serve; InfraError where no verdict can be given any more."""
+        if self._pool.lost is not None:
+            raise InfraError(self._pool.lost)
+
+
+def _bound_host() -> str:
+    """The address that Serve's proxies listen on. Blocks."""
+    # Serve tells a replica neither its own address nor that of its proxies.
+    from ray.serve.context import _get_global_client
+
+    return str(_get_global_client().http_config.host)

@@ -1,0 +1,255 @@
+"""Client of the HTTP service: the Python API's arguments in, its mappings out, from wherever the service is reached.
+
+    with BenchClient("http://HOST:8100", token=...) as client:
+        client.evaluate(kernel_code=..., problem_code=...)["correctness"]
+
+Waits while the queue is full, tries again where the service fails, and what is cancelled is killed over there.
+`AsyncBenchClient` is the same for asyncio. Needs httpx only. Knows no Ray and no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import httpx
+
+from kb_ray.bench.api import answer, infra_verdict
+from kb_ray.bench.fair import Priority
+from kb_ray.bench.retrying import BROKEN, Attempts, Patience
+from kb_ray.env_vars import BENCH_TOKEN
+from kb_ray.errors import ConfigError, InfraError, ReferenceFault
+from kb_ray.records import Verdict
+
+Arguments = Mapping[str, Any]
+Result = dict[str, Any]
+Numbered = tuple[int, Result]
+T = TypeVar("T")
+
+ANSWER_S = 3600.0
+"""Seconds for one answer at most, the wait in the queue included."""
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_MAY_BE_ANY_NUMBER = ("max_abs_error", "max_rel_error")
+
+
+class AsyncBenchClient:
+    """One connection pool to a service. For one event loop; use it as `async with`.
+
+    `token`: None takes KB_BENCH_TOKEN from the environment, where it is set. `client`: a name for this use; uses share
+    the service evenly. `priority`: among the requests of the same token. `at_once`: requests of a stream under way.
+    `transport`: httpx's, for certificates and connections of one's own. Raises ConfigError for what the service
+    refuses (its own words), InfraError where it gives no answer within `patience`, ReferenceFault for a reference that
+    cannot be run there.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, client: str = "", priority: Priority = "normal",
+        at_once: int = 64, answer_s: float = ANSWER_S, patience: Patience | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:  # fmt: skip
+        token = token or os.environ.get(BENCH_TOKEN)
+        self._origin = {"client": client, "priority": priority}
+        self._at_once, self._patience = at_once, patience or Patience()
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(answer_s, connect=10.0),
+            transport=transport,
+            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+        )
+
+    async def evaluate(self, **arguments: Any) -> Result:
+        """The mapping of one candidate's verdict; arguments of `benchmark_kernelbench` or `benchmark_triton_kernel`.
+
+        Cancelled, it has the candidate killed.
+        """
+        result: Result = await self._post("/evaluate", {**self._origin, **arguments})
+        return _restored(result)
+
+    async def batch(self, requests: Sequence[Arguments]) -> list[Result]:
+        """Many in one request, answers in their order; one that our side failed at has status `infra_error`."""
+        body = {**self._origin, "requests": [dict(arguments) for arguments in requests]}
+        return [_restored(result) for result in await self._post("/evaluate/batch", body)]
+
+    async def stream(self, requests: Iterable[Arguments], *, ordered: bool = True) -> AsyncGenerator[Numbered]:
+        """(number, mapping) of any number of requests, `at_once` under way: in their order, or as they are done.
+
+        Each is a request by itself, waited for and tried again by itself; one that gets no verdict has status
+        `infra_error`. Requests are read as they are needed. Leaving it cancels the rest (`aclosing`).
+        """
+        source = enumerate(requests)
+        running: dict[asyncio.Task[Result], int] = {}
+        try:
+            while True:
+                while len(running) < self._at_once and (item := next(source, None)) is not None:
+                    running[asyncio.create_task(self._numbered(*item))] = item[0]
+                if not running:
+                    return
+                first = next(iter(running))
+                done, _ = await asyncio.wait([first] if ordered else running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield running.pop(task), task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def healthy(self) -> bool:
+        """Whether the service is there and can give verdicts."""
+        try:
+            return (await self._http.get("/healthz", timeout=10.0)).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncBenchClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _numbered(self, number: int, arguments: Arguments) -> Result:
+        try:
+            return await self.evaluate(**arguments)
+        except ConfigError as error:
+            raise ConfigError(f"request {number}: {error}") from None
+        except InfraError as error:
+            own = {key: arguments[key] for key in ("request_id",) if key in arguments}
+            return answer(infra_verdict(str(error))) | own
+
+    async def _post(self, path: str, body: Result) -> Any:
+        attempts = Attempts(self._patience)
+        while True:
+            try:
+                response = await self._http.post(path, json=body)
+            except httpx.UnsupportedProtocol as error:
+                raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
+            except httpx.TransportError as error:
+                # Asked again it is only evaluated again: nothing is changed by an evaluation.
+                pause, said = attempts.broken(None, random.random()), f"{type(error).__name__} {error}".strip()
+            else:
+                if response.status_code == 200:
+                    return response.json()
+                pause, said = self._refused(response, attempts)
+            if pause is None:
+                raise InfraError(f"no verdict from {self._http.base_url}: {said} ({attempts.failed} failures)")
+            await asyncio.sleep(pause)
+
+    def _refused(self, response: httpx.Response, attempts: Attempts) -> tuple[float | None, str]:
+        """How long to wait before the next try, and what was said; raises where no other try helps."""
+        retry_after, said = response.headers.get("retry-after"), f"{response.status_code} {_error(response)}"
+        if response.status_code == 429:
+            return attempts.busy(retry_after, random.random()), said
+        if response.status_code in BROKEN:
+            return attempts.broken(retry_after, random.random()), said
+        if response.headers.get("x-kb-ray-fault") == "reference":
+            raise ReferenceFault(said)
+        raise ConfigError(f"{self._http.base_url} refuses: {said}")
+
+
+class BenchClient:
+    """The same for code without an event loop: it has one of its own, in a thread. Thread-safe.
+
+    A call that is interrupted (Ctrl-C) is cancelled, and so is what is left of a stream that is not read to its end.
+    """
+
+    def __init__(self, url: str, token: str | None = None, **options: Any) -> None:
+        """Arguments of AsyncBenchClient."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kb-bench-client", daemon=True)
+        self._client = AsyncBenchClient(url, token, **options)
+        self._thread.start()
+
+    def evaluate(self, **arguments: Any) -> Result:
+        """See AsyncBenchClient."""
+        return self._result(self._client.evaluate(**arguments))
+
+    def batch(self, requests: Sequence[Arguments]) -> list[Result]:
+        """See AsyncBenchClient."""
+        return self._result(self._client.batch(requests))
+
+    def stream(self, requests: Iterable[Arguments], *, ordered: bool = True) -> Iterator[Numbered]:
+        """See AsyncBenchClient. `requests` is read in another thread."""
+        results = self._client.stream(requests, ordered=ordered)
+        # Interrupted, it is left while the stream may still be letting go of its requests.
+        one_at_a_time = asyncio.Lock()
+
+        async def following() -> Numbered | None:
+            async with one_at_a_time:
+                return await anext(results, None)
+
+        async def leave() -> None:
+            async with one_at_a_time:
+                await results.aclose()
+
+        try:
+            while (result := self._result(following())) is not None:
+                yield result
+        finally:
+            if not self._loop.is_closed():
+                self._result(leave())
+
+    def healthy(self) -> bool:
+        """See AsyncBenchClient."""
+        return self._result(self._client.healthy())
+
+    def close(self) -> None:
+        """Cancels what is under way and closes all connections. May be called twice."""
+        if self._loop.is_closed():
+            return
+        self._result(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> BenchClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _end(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.aclose()
+
+    def _result(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise ConfigError("this client is closed: make another one")
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        finally:
+            running.cancel()
+
+
+def to_verdict(result: Arguments) -> Verdict:
+    """The Verdict that a mapping was made of."""
+    fields = {name: value for name, value in result.items() if name in Verdict.model_fields}
+    return Verdict.model_validate(fields | {"error": result["error_detail"]})
+
+
+def _error(response: httpx.Response) -> str:
+    """The service's one line; of a proxy's page only its beginning."""
+    try:
+        return str(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return " ".join(response.text.split())[:200] or response.reason_phrase
+
+
+def _restored(result: Result) -> Result:
+    """Numbers that JSON has no word for, as numbers again."""
+    detail = result.get("error_detail")
+    if isinstance(detail, dict):
+        detail |= {key: _NUMBERS.get(detail[key], detail[key]) for key in _MAY_BE_ANY_NUMBER if key in detail}
+    return result

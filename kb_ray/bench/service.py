@@ -1,0 +1,245 @@
+"""Evaluation over HTTP: an ASGI application around whatever gives verdicts.
+
+It checks requests, lets them through in fair order, and turns verdicts and failures into answers. Whoever leaves has
+the candidates killed: their evaluations are cancelled. Does not know Ray, processes, or how a verdict is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Protocol, TypeVar
+
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from kb_ray.bench.access import Access
+from kb_ray.bench.actor import Device
+from kb_ray.bench.admission import Admission, QueueFull
+from kb_ray.bench.api import infra_verdict
+from kb_ray.bench.bodies import BatchBody, EvaluateBody, Limits, problem, to_answer, to_request, to_requests
+from kb_ray.bench.door import OWNER, Door
+from kb_ray.bench.exposition import CONTENT_TYPE, Exposition
+from kb_ray.bench.fair import Entry
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.errors import ConfigError, InfraError, ReferenceFault, TaskError
+from kb_ray.records import Verdict
+
+PATHS = ("/evaluate", "/evaluate/batch", "/healthz", "/metrics", "/openapi.json")
+TROUBLE_RETRY_S = 5
+"""When to come back after our side has failed."""
+FAULT = "X-KB-Ray-Fault"
+"""Header of a refusal that is nobody's fault but the reference's."""
+GONE = 499
+"""What is noted of a request whose client left."""
+
+Answer = TypeVar("Answer")
+_bearer = HTTPBearer(auto_error=False, description="Needed unless the service listens on loopback alone.")
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"description": "No token, or an unknown one"},
+    413: {"description": "The body is too large"},
+    422: {"description": "A field cannot be used: `error` says which, and why"},
+    429: {"description": "Too many requests are waiting: come back after Retry-After seconds"},
+    503: {"description": "Our side failed; this says nothing about the candidate. Try again"},
+}
+
+
+class Counts(Protocol):
+    """What is told of a pool; `BenchPool.stats` has it."""
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def ready(self) -> int: ...
+
+
+class Verifier(Protocol):
+    """Whatever gives verdicts: a BenchPool. A cancelled `evaluate` has the candidate killed."""
+
+    async def evaluate(self, request: BenchRequest) -> Verdict: ...
+
+    @property
+    def stats(self) -> Counts: ...
+
+    @property
+    def lost(self) -> str | None: ...
+
+
+class Service:
+    """The handlers, over one verifier. `ahead`: requests given to it beyond its capacity, by which it sees demand."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        device: Device,
+        *,
+        queue_limit: int = 1024,
+        ahead: int = 4,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._verifier, self._device = verifier, device
+        self._admission = Admission(queue_limit, lambda: verifier.stats.capacity + ahead)
+        queue = self._admission.queue
+        self.exposition = Exposition({
+            "waiting": lambda: queue.waiting,
+            "running": lambda: queue.running,
+            "capacity": lambda: verifier.stats.capacity,
+        })  # fmt: skip
+
+    async def one(self, body: EvaluateBody, request: Request) -> Response:
+        """POST /evaluate."""
+        wanted = to_request(body, self.limits, self._device)
+        [entry] = self._admission.enter(request.scope[OWNER], body.client, body.priority)
+        verdict = await self._unless_gone(request, [entry], self._verdict(entry, wanted))
+        return JSONResponse(to_answer(verdict, body.request_id))
+
+    async def batch(self, body: BatchBody, request: Request) -> Response:
+        """POST /evaluate/batch: the answers in the order of the requests; `infra_error` where our side failed."""
+        wanted = []
+        for one in to_requests(body, self.limits, self._device):
+            wanted.append(one)
+            # References are parsed meanwhile: others must not wait for all of them.
+            await asyncio.sleep(0)
+        entries = self._admission.enter(request.scope[OWNER], body.client, body.priority, len(wanted))
+        verdicts = await self._unless_gone(request, entries, self._verdicts(entries, wanted))
+        ids = [candidate.request_id for candidate in body.requests]
+        return JSONResponse([to_answer(verdict, own) for verdict, own in zip(verdicts, ids, strict=True)])
+
+    def health(self) -> Response:
+        """GET /healthz: 200 where verdicts can be given, or will be once a worker is there."""
+        lost, queue = self._verifier.lost, self._admission.queue
+        counts = {"ready_workers": self._verifier.stats.ready, "waiting": queue.waiting, "running": queue.running}
+        if lost is not None:
+            return JSONResponse({"status": "unavailable", "error": lost, **counts}, 503)
+        return JSONResponse({"status": "ok", "device": self._device, **counts})
+
+    async def _verdict(self, entry: Entry, wanted: BenchRequest) -> Verdict:
+        async with self._admission.place(entry):
+            started = time.monotonic()
+            verdict = await self._verifier.evaluate(wanted)
+            self.exposition.verdict(verdict, time.monotonic() - started)
+            return verdict
+
+    async def _verdicts(self, entries: Sequence[Entry], wanted: Sequence[BenchRequest]) -> list[Verdict]:
+        async def one(entry: Entry, request: BenchRequest) -> Verdict:
+            try:
+                return await self._verdict(entry, request)
+            except InfraError as error:
+                return infra_verdict(str(error))
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one(*pair)) for pair in zip(entries, wanted, strict=True)]
+        return [task.result() for task in running]
+
+    async def _unless_gone(
+        self, request: Request, entries: Sequence[Entry], work: Coroutine[Any, Any, Answer]
+    ) -> Answer:
+        """What `work` comes to; it is cancelled where the client leaves first. Afterwards no entry holds a place."""
+        working, leaving = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise HTTPException(GONE, "the client left")
+        finally:
+            leaving.cancel()
+            if not working.done():
+                self.exposition.given_up()
+                working.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
+            for entry in entries:
+                self._admission.leave(entry)
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has gone. The body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def make_app(service: Service, access: Access, at_end: Callable[[], Awaitable[None]] | None = None) -> FastAPI:
+    """The application: its paths, its errors as `{"error": one line}`, and the door before them. `at_end`: when it
+    is shut down."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        if at_end is not None:
+            await at_end()
+
+    # The interactive pages would load scripts from other people's servers.
+    app = FastAPI(
+        title="kb_ray evaluation", version=VERIFIER_VERSION, docs_url=None, redoc_url=None, lifespan=lifespan,
+        description="Verified, timed verdicts on Triton kernels. Answers are verdicts as the Python API gives them.",
+    )  # fmt: skip
+
+    @app.post("/evaluate", responses=_REFUSALS, summary="The verdict on one candidate")
+    async def evaluate(body: EvaluateBody, request: Request, _: Annotated[Any, Depends(_bearer)]) -> Response:
+        return await service.one(body, request)
+
+    @app.post("/evaluate/batch", responses=_REFUSALS, summary="Verdicts on many, in their order")
+    async def evaluate_batch(body: BatchBody, request: Request, _: Annotated[Any, Depends(_bearer)]) -> Response:
+        return await service.batch(body, request)
+
+    @app.get("/healthz", summary="Whether verdicts can be given")
+    async def healthz() -> Response:
+        return service.health()
+
+    @app.get("/metrics", responses={401: _REFUSALS[401]}, summary="Counts for Prometheus")
+    async def metrics(_: Annotated[Any, Depends(_bearer)]) -> Response:
+        return Response(service.exposition.text(), media_type=CONTENT_TYPE)
+
+    _explain_errors(app)
+
+    def answered(path: str, code: int) -> None:
+        service.exposition.response(path if path in PATHS else "other", code)
+
+    app.add_middleware(Door, access=access, body_bytes=service.limits.body_bytes, answered=answered)
+    return app
+
+
+def _explain_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def unusable(_: Request, error: RequestValidationError) -> Response:
+        return _refused(422, problem(error.errors()))
+
+    @app.exception_handler(ConfigError)
+    @app.exception_handler(TaskError)
+    async def refused(_: Request, error: Exception) -> Response:
+        return _refused(422, str(error))
+
+    @app.exception_handler(QueueFull)
+    async def full(_: Request, error: QueueFull) -> Response:
+        return _refused(429, str(error), {"Retry-After": str(error.retry_after_s)})
+
+    @app.exception_handler(ReferenceFault)
+    async def reference(_: Request, error: ReferenceFault) -> Response:
+        said = f"the reference, or what it asks for, cannot be had here: {error}"
+        return _refused(422, said, {FAULT: "reference"})
+
+    @app.exception_handler(InfraError)
+    async def trouble(_: Request, error: InfraError) -> Response:
+        said = f"no verdict, and nothing said about the candidate: {error}"
+        return _refused(503, said, {"Retry-After": str(TROUBLE_RETRY_S)})
+
+    @app.exception_handler(AnyHTTPException)
+    async def http(_: Request, error: AnyHTTPException) -> Response:
+        return _refused(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def ours(_: Request, error: Exception) -> Response:
+        return _refused(
+            500, f"the service itself failed, and nothing is said about the candidate: {type(error).__name__}"
+        )
+
+
+def _refused(code: int, error: str, headers: dict[str, str] | None = None) -> Response:
+    # Names of fields are the caller's too, and may hold what no encoding has.
+    line = " ".join(error.split()).encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": line}, code, headers)

@@ -1,0 +1,196 @@
+"""Where examples come from: KernelBook, Sakana's archive of CUDA kernels, a file of pairs, our own traces.
+
+Each corpus is a stream of examples in a stable order; what cannot be used comes as the reason why. Knows columns and
+ids; not how examples are embedded or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kb_ray.errors import ConfigError, TaskError
+from kb_ray.records import Episode, Verdict
+from kb_ray.retrieve.checking import unfit, with_entry_point
+from kb_ray.retrieve.example import Example, Language
+from kb_ray.retrieve.program import core
+from kb_ray.tasks.hub import load_split
+from kb_ray.tasks.kernelbook import CODE_COLUMNS as KERNELBOOK_PROGRAMS
+from kb_ray.tasks.kernelbook import DATASET as KERNELBOOK
+from kb_ray.tasks.kernelbook import kernelbook_rows
+from kb_ray.tasks.program import parse
+from kb_ray.tasks.rows import code_column
+from kb_ray.tasks.table import file_rows
+from kb_ray.traces.reading import read_episodes, survey
+from kb_ray.traces.store import open_store
+
+SAKANA = "SakanaAI/AI-CUDA-Engineer-Archive"
+_KERNELS: Mapping[str, Language] = {"triton_code": "triton", "cuda_code": "cuda"}
+_SAKANA_COLUMNS = ("PyTorch_Code_Module", "CUDA_Code", "Correct", "CUDA_Speedup_Native", "Task_ID")
+_INSTEAD = "where the hub is out of reach, give a local copy with --corpus file:PATH"
+_BATCH = 256
+
+Found = Example | str
+"""An example, or why a row is none."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of a corpus are wanted."""
+
+    languages: frozenset[Language] = frozenset({"triton", "cuda"})
+    sakana_levels: tuple[int, ...] = (1, 2, 3)
+    include_incorrect: bool = False
+    """Also kernels of the archive that it calls incorrect."""
+
+
+def read_corpus(spec: str, wanted: Wanted) -> Iterator[Found]:
+    """The rows of `kernelbook`, `sakana`, `traces:STORE` or `file:PATH`.
+
+    Raises ConfigError, before the first row, where the corpus cannot be had or lacks a column.
+    """
+    kind, _, place = spec.partition(":")
+    if kind in ("traces", "file") and place:
+        return _traces(place) if kind == "traces" else _file(place, wanted)
+    if spec == "kernelbook":
+        return _kernelbook()
+    if spec == "sakana":
+        return _sakana(wanted)
+    raise ConfigError(f"--corpus {spec}: give kernelbook, sakana, traces:STORE or file:PATH")
+
+
+def languages_of(spec: str) -> frozenset[Language]:
+    """Languages that a corpus can hold."""
+    known: dict[str, frozenset[Language]] = {"sakana": frozenset({"cuda"}), "file": frozenset({"triton", "cuda"})}
+    return known.get(spec.partition(":")[0], frozenset({"triton"}))
+
+
+def _kernelbook() -> Iterator[Found]:
+    columns, rows = kernelbook_rows((*KERNELBOOK_PROGRAMS, "triton_code", "entry_point"))
+    program = code_column(columns, KERNELBOOK, KERNELBOOK_PROGRAMS)
+    code_column(columns, KERNELBOOK, ("triton_code",))
+
+    def read() -> Iterator[Found]:
+        for task_id, row in rows:
+            found = row()
+            named = found.get("entry_point")
+            yield _example(
+                found, program, "triton_code", example_id=task_id, corpus="kernelbook",
+                entry_point=str(named) if named else None, init_convention="args_kwargs",
+            )  # fmt: skip
+
+    return read()
+
+
+def _sakana(wanted: Wanted) -> Iterator[Found]:
+    splits = []
+    for level in wanted.sakana_levels:
+        rows, columns = load_split(SAKANA, f"level_{level}", _INSTEAD)
+        for column in _SAKANA_COLUMNS:
+            code_column(columns, SAKANA, (column,))
+        splits.append((level, rows.select_columns(list(_SAKANA_COLUMNS))))
+
+    def read() -> Iterator[Found]:
+        for level, rows in splits:
+            for number, row in enumerate(_rows(rows)):
+                if not row["Correct"] and not wanted.include_incorrect:
+                    yield "kernel is not correct"
+                    continue
+                speedup = row["CUDA_Speedup_Native"]
+                yield _example(
+                    row, "PyTorch_Code_Module", "CUDA_Code", example_id=f"sakana/{level}/{row['Task_ID']}_{number}",
+                    corpus="sakana", speedup=float(speedup) if speedup == speedup and speedup is not None else None,
+                )  # fmt: skip
+
+    return read()
+
+
+def _rows(rows: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a data set, a batch at a time."""
+    for batch in rows.iter(_BATCH):
+        names = list(batch)
+        for values in zip(*(batch[name] for name in names), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def _file(path: str, wanted: Wanted) -> Iterator[Found]:
+    columns, rows = file_rows(path, _KERNELS)
+    where = f"file:{path}"
+    program = code_column(columns, where)
+    code_column(columns, where, tuple(_KERNELS))
+    kernels = [(column, language) for column, language in _KERNELS.items() if column in columns]
+    stem = Path(path).stem
+
+    def read() -> Iterator[Found]:
+        for number, (_, row) in enumerate(rows):
+            try:
+                found = row()
+            except TaskError as error:
+                yield f"row {error}"
+                continue
+            filled = [pair for pair in kernels if found.get(pair[0]) and pair[1] in wanted.languages]
+            if not filled:
+                yield "kernel is missing"
+            for column, language in filled:
+                ending = f"/{language}" if len(kernels) > 1 else ""
+                yield _example(
+                    found, program, column, example_id=f"file/{stem}_{number}{ending}", corpus="file",
+                    language=language, entry_point=found.get("entry_point") or None,
+                )  # fmt: skip
+
+    return read()
+
+
+def _traces(place: str) -> Iterator[Found]:
+    found = survey(open_store(place))
+
+    def read() -> Iterator[Found]:
+        best: dict[str, tuple[tuple[bool, float], Episode, Verdict, str]] = {}
+        for episode in read_episodes(found):
+            for turn in episode.turns:
+                verdict, code = turn.verdict, turn.triton_code
+                merit = (verdict.trusted, verdict.speedup or 0.0)
+                held = best.get(episode.task.task_id)
+                if verdict.correct and code is not None and (held is None or merit > held[0]):
+                    best[episode.task.task_id] = (merit, episode, verdict, code)
+        for task_id, (_, episode, verdict, code) in sorted(best.items()):
+            task = episode.task
+            yield _example(
+                {"program": task.reference_code, "kernel": code}, "program", "kernel", example_id=task_id,
+                corpus="traces", speedup=verdict.speedup, verdict=str(verdict.status),
+                entry_point=task.entry_point, init_convention=task.init_convention,
+            )  # fmt: skip
+
+    return read()
+
+
+def _example(
+    row: Mapping[str, Any], program: str, kernel: str, *, language: Language | None = None, **fields: Any
+) -> Found:
+    """The example of a row whose columns `program` and `kernel` hold its code, or what is wrong with it."""
+    language = language or ("cuda" if kernel == "CUDA_Code" else "triton")
+    code, translated = row.get(program), row.get(kernel)
+    if not _is_text(code) or not _is_text(translated):
+        return "program is missing" if not _is_text(code) else "kernel is missing"
+    try:
+        parse(str(code))
+    except TaskError:
+        return "program is no valid Python"
+    if reason := unfit(str(translated), language):
+        return reason
+    translated = with_entry_point(str(translated)) if language == "triton" else str(translated)
+    own = core(str(code))
+    return Example(
+        language=language, digest=own.digest, text=own.text, pytorch_code=str(code), kernel_code=translated, **fields
+    )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def wanted_specs(given: Collection[str], languages: frozenset[Language]) -> list[str]:
+    """The corpora of a build: those given, or KernelBook and the archive, as far as they hold a wanted language."""
+    return [spec for spec in given or ("kernelbook", "sakana") if languages_of(spec) & languages]

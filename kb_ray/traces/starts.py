@@ -1,0 +1,70 @@
+"""What each start of a run last said of itself: one small file per start, beside the parts.
+
+    starts/start-*.json       rewritten by its own start while that lives, a last time when it ends
+
+For people who look at a store from outside; resume and readers of episodes do without. Does not know what a start
+does, nor how old news may be before it is doubted.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from kb_ray.records import Record
+from kb_ray.traces.store import Store
+
+STARTS_PREFIX = "starts/"
+
+
+class Start(Record):
+    """One start of a run. Times are UTC, ISO 8601."""
+
+    run_id: str
+    host: str
+    pid: int
+    began_at: str
+    seen_at: str
+    """When this was written."""
+    every_s: float
+    """Seconds between two writes while the start lives."""
+    planned: int
+    """Episodes that the run will hold, as this start planned it."""
+    earlier: int
+    """Of those, finished by earlier starts."""
+    finished: int = 0
+    """Finished by this start, second attempts included."""
+    generating: int = 0
+    """Requests with the model then."""
+    waiting_on_model: int = 0
+    """Episodes with a question that was not answered, those with the model included."""
+    waiting_on_bench: int = 0
+    """Episodes with a candidate that had no verdict."""
+    ending: str | None = None
+    """`done`, `budget`, `signal`, `failing`, or `failed` for an error of our own; None while it lives."""
+    message: str = ""
+    """Why it ended, in one line."""
+
+
+def start_key(now: datetime) -> str:
+    """The key of a start that begins now: its time, so that keys sort by age, and a random part."""
+    return f"{STARTS_PREFIX}start-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+
+
+def write_start(store: Store, key: str, start: Start) -> None:
+    """Write or rewrite it, whole. StoreError where the store fails."""
+    store.replace(key, start.model_dump_json(indent=2).encode())
+
+
+def read_starts(store: Store) -> list[Start]:
+    """All starts, oldest first; one that cannot be understood is left out. StoreError where the store fails."""
+    found = []
+    for key in store.list(STARTS_PREFIX):
+        data = store.get(key)
+        try:
+            found += [Start.model_validate_json(data)] if data is not None else []
+        except ValidationError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""How a run is seen from outside while it goes: what is measured and exported, and what its store tells."""

@@ -1,0 +1,205 @@
+"""Evaluation over HTTP through real Ray Serve: a real pool, real candidates, and what becomes of those given up."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deployments import bench_app
+from kb_ray.bench.client import BenchClient
+from kb_ray.bench.sweep import base_dir
+from kb_ray.env_vars import BENCH_TOKEN, BENCH_TOKEN_FILE
+from kb_ray.errors import ConfigError
+from kb_ray.serve import find
+from tests.ray.pool_pieces import ABORT, KERNEL
+
+SECRET = "a-token-of-enough-characters"
+ARGS = {"workers": 1, "concurrency": 2, "device": "cpu", "queue_limit": 24, "limits": {"batch": 8}}
+
+
+def arguments(name: str = "k", added: float = 1.0, code: str = KERNEL, **more: Any) -> dict[str, Any]:
+    return {
+        "kernel_code": code.format(name=name, added=added, block=16),
+        "reference_torch_code": "def reference_impl(x):\n    return x + 1\n",
+        "input_shapes": {"x": {"shape": [64], "dtype": "float32"}},
+        "n_correctness": 2,
+        "request_id": name,
+    } | more
+
+
+ENDLESS = KERNEL.replace("n = x.numel()", "n = x.numel(); import time; time.sleep(600)")
+
+
+def candidates() -> set[Path]:
+    """Process groups of candidates on this machine that live now."""
+    return set(base_dir().glob("kb-bench-http-*/candidates/groups/*"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+    return condition()
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("tokens") / "tokens"
+    file.touch(mode=0o600)
+    file.write_text(f"tests {SECRET}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def url(ray_cluster: str, tokens: Path) -> Iterator[str]:
+    """The service with a token, behind Serve on loopback."""
+    from ray import serve
+    from ray.serve.context import _get_global_client
+
+    ours = not serve.status().proxies
+    if ours:
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": free_port()})
+    options = _get_global_client().http_config
+    try:
+        app = bench_app.build(ARGS | {"token_file": str(tokens)})
+        serve.run(app, name="bench", route_prefix="/bench")
+        yield f"http://{options.host}:{options.port}/bench"
+    finally:
+        serve.delete("bench")
+        if ours:
+            serve.shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[BenchClient]:
+    with BenchClient(url, SECRET, at_once=16) as client:
+        yield client
+
+
+def test_each_gets_its_own_verdict_one_by_one_in_a_batch_and_in_a_stream(client: BenchClient) -> None:
+    one = client.evaluate(**arguments("only"))
+    assert (one["status"], one["correctness"], one["timed"], one["request_id"]) == ("ok", True, False, "only")
+    wanted = {
+        "right": arguments("right"),
+        "wrong": arguments("wrong", added=2.0),
+        "crash": arguments("crash", code=ABORT),
+        "text": arguments("text", kernel_code="def"),
+    }
+    statuses = {"right": "ok", "wrong": "mismatch", "crash": "crash", "text": "syntax_error"}
+    batch = client.batch(list(wanted.values()))
+    stream = dict(client.stream(wanted.values(), ordered=False))
+    for answers in (batch, [stream[number] for number in range(4)]):
+        assert {answer["request_id"]: answer["status"] for answer in answers} == statuses
+        assert [answer["request_id"] for answer in answers] == list(wanted)
+    assert batch[0]["evidence"]["kernels"] == ["right"]
+
+
+def test_who_leaves_has_its_candidate_killed(url: str, client: BenchClient) -> None:
+    assert wait_for(lambda: not candidates())
+    body = arguments("endless", code=ENDLESS, timeout_s=900)
+    with httpx.Client(headers={"Authorization": f"Bearer {SECRET}"}) as http, pytest.raises(httpx.ReadTimeout):
+        http.post(f"{url}/evaluate", json=body, timeout=httpx.Timeout(30, read=3))
+    assert wait_for(lambda: not candidates(), 5)
+    stream = client.stream([body | {"request_id": str(n)} for n in range(6)])
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, stream)
+        assert wait_for(lambda: len(candidates()) == 2)
+        client.close()
+        assert first.exception(10) is not None
+    assert wait_for(lambda: not candidates(), 5)
+    with BenchClient(url, SECRET) as other:
+        assert other.evaluate(**arguments("after"))["status"] == "ok"
+
+
+def test_many_at_once_are_told_to_wait_and_all_are_answered(url: str, client: BenchClient) -> None:
+    number = 60
+    wanted = [
+        arguments(f"n{n}") if n % 10 == 0 else arguments(f"n{n}", kernel_code="\n" * n + "def") for n in range(number)
+    ]
+    with BenchClient(url, SECRET, at_once=40) as many:
+        answers = dict(many.stream(wanted, ordered=False))
+    assert sorted(answers) == list(range(number))
+    for n, answer in answers.items():
+        assert answer["request_id"] == f"n{n}"
+        assert answer["status"] == ("ok" if n % 10 == 0 else "syntax_error")
+        assert n % 10 == 0 or answer["error_detail"]["line"] == n + 1
+    told = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {SECRET}"}).text
+    assert 'kb_ray_bench_http_responses_total{code="429",path="/evaluate"}' in told
+    assert SECRET not in told
+
+
+def test_the_service_wants_its_token_says_how_it_is_and_what_it_takes(url: str) -> None:
+    refused = httpx.post(f"{url}/evaluate", json=arguments())
+    assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+    health = httpx.get(f"{url}/healthz")
+    assert (health.status_code, health.json()["ready_workers"]) == (200, 1)
+    assert "/evaluate/batch" in httpx.get(f"{url}/openapi.json").json()["paths"]
+
+
+def test_the_token_reaches_neither_candidates_nor_logs(client: BenchClient, tokens: Path) -> None:
+    import ray
+
+    theft = KERNEL.replace("n = x.numel()", f"n = x.numel(); raise OSError(open('{tokens}').read())")
+    theft = client.evaluate(**arguments("theft", code=theft))
+    assert theft["status"] == "runtime_error"
+    assert "PermissionError" in theft["error"]
+    logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
+    texts = [path.read_text(errors="replace") for path in logs.rglob("*") if path.is_file()]
+    assert any("/evaluate" in text for text in texts), "Serve notes its requests there"
+    assert not any(SECRET in text for text in texts)
+    assert SECRET not in str(theft)
+
+
+def test_a_task_that_no_machine_here_can_run_is_no_verdict_and_no_trouble_of_ours(url: str) -> None:
+    body = arguments(reference_torch_code="def reference_impl(x):\n    raise ValueError('no')\n")
+    answer = httpx.post(f"{url}/evaluate", json=body, headers={"Authorization": f"Bearer {SECRET}"}, timeout=60)
+    assert answer.status_code == 422
+    assert "reference" in answer.json()["error"]
+
+
+def test_the_deployment_file_is_one_that_serve_and_the_builder_take(ray_cluster: str) -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    config = yaml.safe_load(find("bench").read_text())
+    ServeDeploySchema.model_validate(config)
+    args = config["applications"][0]["args"]
+    assert bench_app.parse(args) == bench_app.BenchArgs()
+    assert bench_app.build(args)
+    assert config["http_options"]["host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"worker": 1}, "worker: "),
+        ({"limits": {"batch": 600}}, "more than half of queue_limit"),
+        ({"workers": "a"}, "workers"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        bench_app.parse(wrong)
+    assert "\n" not in str(error.value)
+
+
+async def test_open_to_others_without_a_token_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (BENCH_TOKEN, BENCH_TOKEN_FILE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(bench_app, "_bound_host", lambda: "0.0.0.0")
+    with pytest.raises(ConfigError, match="needs a token"):
+        await bench_app.Bench.__init__(object.__new__(bench_app.Bench), ARGS)

@@ -1,0 +1,62 @@
+"""Deployments that cannot come up: what the cluster lacks, and a real vLLM that fails, are told with what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kb_ray import serve
+from kb_ray.errors import ConfigError
+from kb_ray.serve_file import find, read
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("glm45_air", 4), ("qwen25_coder_7b", 1)])
+def test_a_gpu_deployment_on_a_cluster_without_gpus_is_refused_with_what_is_missing(
+    ray_cluster: str, name: str, gpus: int
+) -> None:
+    with pytest.raises(ConfigError, match=rf"needs {gpus} H100 GPUs on one node .* the largest node here has 0"):
+        serve.deploy(read(find(name)), port=_free_port())
+
+
+def test_an_engine_argument_that_vllm_does_not_have_is_named(smollm2_folder: Path) -> None:
+    (application,) = read(find("smollm2_cpu"))["applications"]
+    model = application["args"]["models"][0]
+    model |= {"source": str(smollm2_folder), "source_env": None}
+    model["engine"]["max_modellen"] = 1024
+    with pytest.raises(ConfigError, match=r"application smollm2 cannot be built: .*max_modellen") as caught:
+        serve._build(application)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_model_that_fails_to_start_shows_its_log_and_says_what_to_do(smollm2_folder: Path, tmp_path: Path) -> None:
+    config = read(find("smollm2_cpu"))
+    model = config["applications"][0]["args"]["models"][0]
+    model["source"] = str(smollm2_folder)
+    # Room for 16 tokens in the cache.
+    model["engine"]["num_gpu_blocks_override"] = 1
+    model["deployment"]["max_constructor_retry_count"] = 1
+    (tmp_path / "full.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "kb_ray.serve", str(tmp_path / "full.yaml"), "--port", str(_free_port())]
+    environment = {**os.environ, "RAY_ADDRESS": "local", "KB_RAY_SMOLLM2": str(smollm2_folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=590, cwd=ROOT, env=environment)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.match(r"error: application smollm2 did not come up: the KV cache does not fit .* max_model_len", last)
+    assert re.search(r"^log: .*cache blocks", done.stderr, re.MULTILINE)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

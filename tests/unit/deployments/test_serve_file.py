@@ -1,0 +1,135 @@
+"""Deployment files that cannot be used are refused in one line before anything starts."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kb_ray import serve, serve_logs
+from kb_ray.errors import ConfigError
+from kb_ray.serve_file import FOLDER, check, find, names, read
+from kb_ray.serve_needs import grows, telling
+
+ROOT = Path(__file__).parents[3]
+
+
+def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
+    """The smallest deployment, with `fields` set in the part that `path` leads to."""
+    config = copy.deepcopy(read(find("smollm2_cpu")))
+    part: Any = config
+    for step in path:
+        part = part[step]
+    part.update(fields)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (changed(http_option={}), r"http_option is no field .* did you mean http_options\?"),
+        (changed("http_options", prot=1), r"http_options\.prot is no field .* did you mean port\?"),
+        (changed("http_options", port="x"), r"http_options\.port: Input should be a valid integer"),
+        (
+            changed("applications", 0, rout_prefix="/"),
+            r"applications\.0\.rout_prefix is no field .* did you mean route_prefix\?",
+        ),
+        (changed("applications", 0, deployments=[{"name": "X", "replicas": 2}]), r"deployments\.0\.replicas is no"),
+        (changed("applications", 0, import_path="deployments.nowhere:build"), "import_path .* fails: No module"),
+        (changed("applications", 0, import_path="deployments.app:make"), "import_path .* fails: .*no attribute 'make'"),
+        (changed("applications", 0, "args", models=[]), "deployment argument models: List should have at least 1"),
+        (changed("applications", 0, "args", "models", 0, gpus=1), r"deployment argument models\.0\.gpus: Extra inputs"),
+        (changed("applications", 0, "args", "models", 0, device="tpu"), r"models\.0\.device: Input should be 'cpu'"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_place_and_what_was_meant(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        check(config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_deployment_of_the_folder_passes(name: str) -> None:
+    check(read(find(name)))
+
+
+def test_only_what_can_be_served_has_a_name() -> None:
+    assert {"glm45_air", "gpt_oss_120b", "qwen3_235b", "qwen25_coder_7b", "smollm2_cpu"} <= set(names())
+    assert {"rayservice", "rayjob"} & set(names()) == set()
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no deployment glm-45: did you mean glm45_air\?"):
+        find("glm-45")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no_such_model"], "error: no deployment no_such_model: "),
+        ([str(FOLDER / "rayjob.yaml")], "error: .*rayjob.yaml "),
+        (["{wrong}"], "error: deployment file: http_option is no field"),
+    ],
+)
+def test_the_command_ends_with_one_line_and_code_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump(changed(http_option={})))
+    words = [word.format(wrong=wrong) for word in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "kb_ray.serve", *words], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert re.match(said, done.stderr)
+
+
+def test_a_port_in_use_is_said_before_ray_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "kb_ray.serve", "smollm2_cpu", "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: cannot listen on 127.0.0.1:{port} (Address already in use): end what serves there, or give "
+        "another --port\n"
+    )
+
+
+def test_a_head_without_cpus_promises_nodes() -> None:
+    assert grows([{"memory": 1.0}])
+    assert not grows([{"CPU": 2.0}, {"CPU": 8.0, "GPU": 8.0}])
+
+
+def test_the_lines_that_tell_a_failure_are_picked_from_a_long_log() -> None:
+    log = "INFO loading\n\x1b[31mtorch.OutOfMemoryError: CUDA out of memory\x1b[0m\nKeyError: 'x'\nINFO bye\n" * 3
+    assert telling(log) == ["torch.OutOfMemoryError: CUDA out of memory"]
+    assert telling("INFO a\nValueError: no such thing\nINFO b") == ["ValueError: no such thing"]
+    assert telling("INFO nothing wrong") == []
+
+
+def test_only_logs_written_since_are_read_and_of_each_its_end(tmp_path: Path) -> None:
+    (tmp_path / "serve").mkdir()
+    for name, text in {"worker-1.err": "old", "worker-2.err": "x" * 50_000 + "end", "serve/replica_a.log": "r"}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "raylet.out").write_text("not a worker's")
+    os.utime(tmp_path / "worker-1.err", (1.0, 1.0))
+    found = serve_logs.ends(tmp_path, time.time() - 60)
+    assert "old" not in found
+    assert "not a worker's" not in found
+    assert {"end", "r"} <= {line[-3:] if line.endswith("end") else line for line in found.splitlines()}
+    assert len(found) < 25_000
+
+
+def test_the_address_told_is_one_that_can_be_asked() -> None:
+    assert [serve._reachable(host) for host in ("0.0.0.0", "10.0.0.1", "::")] == ["127.0.0.1", "10.0.0.1", "[::1]"]

@@ -1,0 +1,94 @@
+"""Openings with examples: what template and index must be, what identifies them, how much of a window they take."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kb_ray.config import RunConfig
+from kb_ray.errors import ConfigError
+from kb_ray.prompts.budget import estimated_tokens
+from kb_ray.prompts.opening import PromptSetting, opening_messages
+from kb_ray.raicl import Examples, ExampleSettings, open_examples, opening
+from kb_ray.tasks.folder import builtin_entries
+from tests.unit.retrieve.material import lexical_index
+
+PROMPT = PromptSetting(template="raicl", device="cpu")
+TASK = builtin_entries(None)[0].make()
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("raicl")
+    lexical_index(folder)
+    return str(folder / "index")
+
+
+def config(index: str | None, **fields: object) -> RunConfig:
+    return RunConfig.model_validate({"prompt": "raicl", "rag_index": index, **fields})
+
+
+def test_the_prompt_shows_the_examples_that_the_record_names(index: str) -> None:
+    examples = Examples(ExampleSettings(index=index, count=2))
+    messages, retrieved = examples.opening(TASK, PROMPT)
+    assert len(retrieved.examples) == 2
+    assert messages[-1].content.count("### Example ") == 2
+    assert messages[-1].content.index("### Example 1") > messages[-1].content.index(TASK.reference_code.strip())
+
+
+def test_further_samples_of_a_task_get_the_same_opening(index: str) -> None:
+    examples = Examples(ExampleSettings(index=index))
+    assert examples.opening(TASK, PROMPT) is examples.opening(TASK, PROMPT)
+    assert examples.opening(TASK, PROMPT) == Examples(ExampleSettings(index=index)).opening(TASK, PROMPT)
+
+
+def test_what_changes_prompts_changes_the_identity_and_the_place_does_not(index: str, tmp_path: Path) -> None:
+    moved = shutil.copytree(index, tmp_path / "moved")
+    lexical_index(tmp_path / "other", seed=5)
+    first = Examples(ExampleSettings(index=index)).identity
+    assert Examples(ExampleSettings(index=str(moved))).identity == first
+    others = [
+        ExampleSettings(index=str(tmp_path / "other" / "index")), ExampleSettings(index=index, count=2),
+        ExampleSettings(index=index, tokens=999), ExampleSettings(index=index, overlap=0.5),
+        ExampleSettings(index=index, cuda=True),
+    ]  # fmt: skip
+    assert all(Examples(settings).identity != first for settings in others)
+
+
+def test_examples_take_at_most_half_of_what_the_window_leaves(index: str) -> None:
+    limited = open_examples(config(index, max_tokens=1000, raicl_k=8), window=3000)
+    assert limited is not None
+    messages, retrieved = limited.opening(TASK, PROMPT)
+    without = estimated_tokens(opening_messages(TASK, PROMPT, ""))
+    assert 0 < len(retrieved.examples) < 8
+    assert "no more fit into 1000 tokens" in (retrieved.note or "")
+    assert estimated_tokens(messages) - without <= 1000
+
+
+def test_a_window_without_room_leaves_the_prompt_without_examples(index: str) -> None:
+    none = open_examples(config(index, max_tokens=1000), window=1001)
+    assert none is not None
+    messages, retrieved = none.opening(TASK, PROMPT)
+    assert retrieved.examples == ()
+    assert "None was found for this program." in messages[-1].content
+
+
+def test_template_and_index_must_go_together(index: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--prompt raicl: it shows examples: give the index with --rag-index"):
+        open_examples(config(None), None)
+    with pytest.raises(ConfigError, match=r"the template terse has no \$examples"):
+        open_examples(config(index, prompt="terse"), None)
+    assert open_examples(config(None, prompt="terse"), None) is None
+    own = tmp_path / "own.md"
+    own.write_text("<!-- user -->\n$reference\n${examples}\n")
+    found = open_examples(config(index, prompt=str(own)), None)
+    assert found is not None
+    messages, _ = found.opening(TASK, PROMPT.model_copy(update={"template": str(own)}))
+    assert "### Example 3" in messages[0].content
+
+
+def test_without_an_index_an_opening_is_the_templates(index: str) -> None:
+    plain = PROMPT.model_copy(update={"template": "terse"})
+    assert opening(None, TASK, plain) == (opening_messages(TASK, plain), None)

@@ -1,0 +1,101 @@
+"""Properties of the Grafana dashboard: it can be imported, shows every metric of ours, and asks for nothing that
+neither kb_ray nor the installed vLLM and Ray define."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from kb_ray.watching.catalogue import ALL
+from tests.scraping import dashboard, metrics_in, panels, queries
+
+DASHBOARD = dashboard()
+ASKED = {name for query in queries(DASHBOARD) for name in metrics_in(query)}
+GRID = 24
+# Of a histogram Ray exports a bucket, a count and a sum; of a counter a total.
+SUFFIX = re.compile(r"_(?:bucket|count|sum|total)$")
+
+
+def source_of(package: str, *folders: str) -> str:
+    """All Python text of folders of an installed package, which is not imported."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"{package} is not installed: what it exports is not known")
+    root = Path(found.origin).parent
+    return "\n".join(p.read_text(encoding="utf-8") for folder in folders for p in sorted((root / folder).glob("*.py")))
+
+
+def test_every_metric_of_ours_is_shown_and_every_one_shown_is_ours() -> None:
+    shown = {name for name in ASKED if name.startswith("ray_kb_ray_")}
+    assert shown - {name for metric in ALL for name in metric.exported} == set()
+    assert [metric.name for metric in ALL if not shown & set(metric.exported)] == []
+
+
+def test_what_it_asks_of_vllm_is_defined_there() -> None:
+    text = source_of("vllm", "v1/metrics")
+    defined = {name.replace(":", "_") for name in re.findall(r'name="(vllm:\w+)"', text)}
+    asked = {SUFFIX.sub("", name.removeprefix("ray_")) for name in ASKED if name.startswith("ray_vllm_")}
+    assert {"vllm_generation_tokens", "vllm_kv_cache_usage_perc", "vllm_num_requests_waiting"} <= asked
+    assert asked - defined == set()
+
+
+def test_what_it_asks_of_serve_and_of_nodes_is_defined_in_ray() -> None:
+    text = source_of("ray", "serve/_private", "dashboard/modules/reporter")
+    asked = {name for name in ASKED if not name.startswith(("ray_kb_ray_", "ray_vllm_"))}
+    assert any(name.startswith("ray_serve_") for name in asked)
+    assert any(name.startswith("ray_node_") for name in asked)
+    # Serve puts protocols together with names: num_{protocol}_requests.
+    patterns = {
+        re.sub(r"\{[\w.()]+\}", r"(?:http|grpc)", name) for name in re.findall(r'"((?:serve|node)_[\w{}.()]+)"', text)
+    }
+
+    def defined(name: str) -> bool:
+        return any(re.fullmatch(f"ray_{pattern}(?:{SUFFIX.pattern})?", name) for pattern in patterns)
+
+    assert {name for name in asked if not defined(name)} == set()
+
+
+def test_it_can_be_imported_anywhere() -> None:
+    assert isinstance(DASHBOARD["schemaVersion"], int)
+    assert DASHBOARD["schemaVersion"] >= 39
+    assert DASHBOARD["uid"]
+    assert "id" not in DASHBOARD, "an id belongs to the Grafana that it came from"
+    assert "__inputs" not in DASHBOARD
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    for panel in panels(DASHBOARD):
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert all(target["datasource"] == panel["datasource"] for target in panel["targets"])
+    for query in queries(DASHBOARD):
+        assert set(re.findall(r"\$(\w+)", query)) <= {*variables, "__rate_interval"}
+
+
+def test_panels_have_their_own_place_a_title_and_a_unit() -> None:
+    every = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    taken: set[tuple[int, int]] = set()
+    for panel in every:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= GRID
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    for panel in panels(DASHBOARD):
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+
+
+@pytest.mark.parametrize("query", queries(DASHBOARD))
+def test_a_query_is_balanced_and_reads_counters_as_rates(query: str) -> None:
+    for opening, closing in ("()", "{}", "[]"):
+        assert query.count(opening) == query.count(closing)
+    assert metrics_in(query)
+    for name in metrics_in(query):
+        if name.endswith(("_bucket", "_count")):
+            assert re.search(rf"(?:rate|increase)\({name}\{{", query), name
+        assert not name.endswith("_sum"), "Ray makes it up from the middle of each bucket"
