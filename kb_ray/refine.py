@@ -43,6 +43,8 @@ class Policy(Record):
     max_turns: int = Field(1, ge=1)
     target_speedup: float = 1.0
     """Speedup from which a correct, trusted kernel ends the episode."""
+    ends_with_success: bool = True
+    """Not so in training: where the policy decides how many turns there are, baselines by turn are biased."""
 
 
 class Answered(Record):
@@ -214,7 +216,8 @@ def _judged(state: State, answered: Answered, verdict: Verdict, bench_s: float) 
     success = _success(verdict, state.policy.target_speedup)
     last = len(state.turns) + 1 >= state.policy.max_turns
     code = state.candidate.code if state.candidate else None
-    told = None if success or last else feedback(verdict, state.policy.target_speedup, code)
+    over = last or (success is not None and state.policy.ends_with_success)
+    told = None if over else feedback(verdict, state.policy.target_speedup, code)
     turn = _turn(state, answered, verdict, bench_s, told)
     completion = answered.completion
     messages = [Message(role="assistant", content=completion.text, reasoning=completion.reasoning)]

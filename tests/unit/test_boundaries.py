@@ -54,6 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "model": (*PURE, "model", "extract", "extraction", "checkpoints"),
     "checkpoints": (*PURE, "traces"),
     "learn": (*PURE, "learn", "score"),
+    "learn.rollouts": (*PURE, "extract", "learn", "refine", "score"),
     "learn.returns": (),
     "learn.advantage": (),
     "learn.batching": (),
