@@ -115,7 +115,7 @@ class Learner:
             before = None if old is None else self._laid_out(batch, [old[i] for i in indices])
             value = self._loss(batch, objective, totals, before, told)
             value.backward()
-            told.loss += float(value)
+            told.loss += float(value.detach())
         norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self.settings.gradient_norm))
         if not (math.isfinite(told.loss) and math.isfinite(norm)):
             self.optimizer.zero_grad(set_to_none=True)

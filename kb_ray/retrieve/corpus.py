@@ -68,7 +68,7 @@ def languages_of(spec: str) -> frozenset[Language]:
 
 
 def _kernelbook() -> Iterator[Found]:
-    columns, rows = kernelbook_rows((*KERNELBOOK_PROGRAMS, "triton_code", "entry_point"))
+    columns, rows = kernelbook_rows((*KERNELBOOK_PROGRAMS, "triton_code", "entry_point"), _INSTEAD)
     program = code_column(columns, KERNELBOOK, KERNELBOOK_PROGRAMS)
     code_column(columns, KERNELBOOK, ("triton_code",))
 

@@ -37,12 +37,14 @@ def kernelbook_entries() -> list[Entry]:
     ]
 
 
-def kernelbook_rows(wanted: Collection[str]) -> tuple[list[str], Iterator[tuple[str, Callable[[], Row]]]]:
+def kernelbook_rows(
+    wanted: Collection[str], instead: str = _INSTEAD
+) -> tuple[list[str], Iterator[tuple[str, Callable[[], Row]]]]:
     """(names of all columns, (task id, how to read it) of every row), with the columns that are `wanted`.
 
-    Raises ConfigError like `kernelbook_entries`.
+    Raises ConfigError like `kernelbook_entries`; `instead` tells how to use a local copy.
     """
-    rows, columns = load_split(DATASET, "train", _INSTEAD)
+    rows, columns = load_split(DATASET, "train", instead)
     return columns, _streamed(rows.select_columns([name for name in columns if name in wanted]))
 
 

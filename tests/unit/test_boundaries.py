@@ -55,6 +55,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "checkpoints": (*PURE, "traces"),
     "learn": (*PURE, "learn", "score"),
     "learn.rollouts": (*PURE, "extract", "learn", "refine", "score"),
+    "learn.grpo": (*PURE, "learn", "refine", "score"),
     "learn.returns": (),
     "learn.advantage": (),
     "learn.batching": (),

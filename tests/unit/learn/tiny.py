@@ -8,7 +8,31 @@ from typing import Any
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
 
-WORDS = ("<unk>", "<|im_start|>", "<|im_end|>", "user", "assistant", "system", *(f"w{i}" for i in range(26)))
+KERNEL = """
+```python
+import triton
+
+@triton.jit
+def {0}(x):
+    pass
+
+def triton_kernel_wrapper(x):
+    return {0}
+```
+"""
+GOOD, WRONG = (KERNEL.format(name) for name in ("good", "wrong"))
+"""Whole answers that are one token each."""
+WORDS = (
+    "<unk>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "user",
+    "assistant",
+    "system",
+    *(f"w{i}" for i in range(26)),
+    GOOD,
+    WRONG,
+)
 TEMPLATE = (
     "{% for m in messages %}<|im_start|> {{ m.role }} {{ m.content }} <|im_end|> {% endfor %}"
     "{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
@@ -39,7 +63,7 @@ def make_model(folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(WORDS), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.4,
+        num_key_value_heads=2, max_position_embeddings=4096, initializer_range=0.4,
         eos_token_id=2, bos_token_id=1, pad_token_id=2,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)

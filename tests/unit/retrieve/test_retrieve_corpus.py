@@ -11,9 +11,11 @@ import pytest
 
 from benchmarks.synthetic_pairs import pairs
 from kb_ray.errors import ConfigError
+from kb_ray.retrieve import corpus
 from kb_ray.retrieve.checking import unfit, with_entry_point
 from kb_ray.retrieve.corpus import Wanted, read_corpus, wanted_specs
 from kb_ray.retrieve.example import Example
+from kb_ray.tasks import kernelbook
 from tests.unit.exporting.stories import store_of, story, task
 from tests.unit.retrieve.material import write_pairs
 
@@ -69,6 +71,55 @@ def test_of_our_own_traces_the_best_correct_kernel_of_each_task_is_taken(tmp_pat
     store = store_of(tmp_path, *found)
     examples, _ = read(f"traces:{store.uri}")
     assert [(e.example_id, e.speedup, e.verdict) for e in examples] == [(found[0].task.task_id, 3.0, "ok")]
+
+
+def data_set(folder: Path, split: str, *rows: dict[str, object]) -> str:
+    """A folder that `datasets` loads as it loads one of the hub."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), folder / "data" / f"{split}-00000-of-00001.parquet")
+    return str(folder)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets.config
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_archive_gives_its_correct_kernels_of_the_wanted_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"PyTorch_Code_Module": PAIR.pytorch_code, "CUDA_Code": CUDA, "CUDA_Speedup_Native": 1.5, "Task_ID": 19}
+    for level in (1, 2):
+        folder = data_set(
+            tmp_path / "archive", f"level_{level}", row | {"Correct": True}, row | {"Correct": False},
+            row | {"Correct": True, "CUDA_Code": "int x;", "CUDA_Speedup_Native": float("nan")},
+        )  # fmt: skip
+    monkeypatch.setattr(corpus, "SAKANA", folder)
+    examples, reasons = read("sakana", Wanted(sakana_levels=(2,)))
+    assert [(e.example_id, e.language, e.speedup) for e in examples] == [("sakana/2/19_0", "cuda", 1.5)]
+    assert reasons == ["kernel is not correct", "no CUDA kernel in it"]
+    examples, _ = read("sakana", Wanted(sakana_levels=(1, 2), include_incorrect=True))
+    assert [e.example_id for e in examples] == ["sakana/1/19_0", "sakana/1/19_1", "sakana/2/19_0", "sakana/2/19_1"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_kernelbook_gives_its_pairs_under_their_place_in_the_published_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"python_code": PAIR.pytorch_code, "triton_code": PAIR.triton_code, "entry_point": "Net"}
+    folder = data_set(tmp_path / "book", "train", row, row | {"triton_code": "x = 1"}, row)
+    monkeypatch.setattr(kernelbook, "DATASET", folder)
+    examples, reasons = read("kernelbook")
+    assert [(e.example_id, e.entry_point, e.init_convention) for e in examples] == [
+        ("kernelbook/0", "Net", "args_kwargs"), ("kernelbook/2", "Net", "args_kwargs"),
+    ]  # fmt: skip
+    assert reasons == ["no Triton kernel in it"]
+    monkeypatch.setattr(kernelbook, "DATASET", data_set(tmp_path / "other", "train", {"python_code": "x"}))
+    with pytest.raises(ConfigError, match="no column triton_code; its columns are: python_code"):
+        read("kernelbook")
 
 
 @pytest.mark.parametrize(
