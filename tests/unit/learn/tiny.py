@@ -55,14 +55,14 @@ def tokenizer(template: str | None = TEMPLATE) -> Any:
     return found
 
 
-def make_model(folder: Path, seed: int = 0) -> Path:
+def make_model(folder: Path, seed: int = 0, hidden: int = 32) -> Path:
     """The model as a folder."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(WORDS), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(WORDS), hidden_size=hidden, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=4096, initializer_range=0.4,
         eos_token_id=2, bos_token_id=1, pad_token_id=2,
     )  # fmt: skip

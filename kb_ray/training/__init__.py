@@ -1,0 +1,1 @@
+"""Runs of training: settings, data, checkpoints and what is written down; what is learned is in `learn`."""

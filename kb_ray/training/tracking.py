@@ -1,0 +1,64 @@
+"""What a run of training writes down: metrics.jsonl in its store, and the same for TensorBoard.
+
+Names and numbers are the caller's. A run that goes on drops what it had written beyond its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kb_ray.errors import ConfigError
+from kb_ray.traces.store import Store
+
+NAME = "metrics.jsonl"
+
+
+class Tracker:
+    """One line of metrics.jsonl for each step, in order. `tensorboard`: a local folder, None for none."""
+
+    def __init__(self, store: Store, tensorboard: Path | None, first: int) -> None:
+        """`first`: the step that comes next; lines from it on are of a try that ended before its checkpoint."""
+        self._store = store
+        kept = (store.get(NAME) or b"").decode().splitlines()
+        self._lines = [line for line in kept if _step_of(line) < first]
+        self._board = _board(tensorboard, first)
+
+    def log(self, step: int, values: Mapping[str, float], spreads: Mapping[str, Sequence[float]]) -> None:
+        """Numbers of one step, and values whose distribution is shown; what is no number is left out."""
+        told = {name: value for name, value in values.items() if math.isfinite(value)}
+        self._lines.append(json.dumps({"step": step, **told}))
+        self._store.replace(NAME, "".join(f"{line}\n" for line in self._lines).encode())
+        if self._board is not None:
+            for name, value in told.items():
+                self._board.add_scalar(name, value, step)
+            for name, spread in spreads.items():
+                self._board.add_histogram(name, spread, step)
+            self._board.flush()
+
+    def close(self) -> None:
+        """Finish TensorBoard's file."""
+        if self._board is not None:
+            self._board.close()
+
+
+def _board(folder: Path | None, first: int) -> Any:
+    if folder is None:
+        return None
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ConfigError("TensorBoard's files need a package: pip install 'kb-ray[tensorboard]'") from error
+    # Steps from here on that an earlier try wrote are taken back by TensorBoard itself.
+    return SummaryWriter(logdir=str(folder), write_to_disk=True, purge_step=first)
+
+
+def _step_of(line: str) -> int:
+    """The step of a line; a line cut short counts as one to drop."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 1 << 62
