@@ -102,11 +102,12 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "learn.learner",
         "learn.network",
         "learn.generating",
+        "training.keeping",
     ),
     "triton": ("bench.child",),
     "datasets": ("tasks",),
     "transformers": ("model.smollm2", "model.in_process", "learn.network", "learn.generating"),
-    "peft": ("model.in_process", "learn.network"),
+    "peft": ("model.in_process", "learn.network", "training.keeping"),
     "ray": (
         "compact",
         "bench.actor",
