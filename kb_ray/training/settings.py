@@ -1,0 +1,113 @@
+"""The settings of training: what may be asked for, with the defaults of the documents each command comes from.
+
+What identifies a run of training is what decides which weights come out, so that it can be moved and gone on with. Does
+not know how anything is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kb_ray.config import Shown
+from kb_ray.learn.objective import LearnerSettings, LoraSettings
+from kb_ray.learn.sft import SftRule
+
+_WHERE = frozenset(
+    {"output", "checkpoint_every", "keep_checkpoints", "batch_tokens", "gradient_checkpointing", "kernelbench_root"}
+    | {"tensorboard_enabled", "tensorboard_log_histograms_every"}
+)
+"""Settings that change where and how fast, not what is learned."""
+
+
+class TrainSettings(BaseModel):
+    """What every command of training has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    model_name: Annotated[str, Shown("name", None, "folder, or name on the hub")] = "Qwen/Qwen2.5-Coder-7B-Instruct"
+    """Base model."""
+    output: Annotated[str, Shown("folder or URL", None, "local folder or s3://BUCKET/PREFIX")] = "runs/train"
+    """Where checkpoints and metrics go. A run that ended goes on when started again."""
+    start_from: Annotated[str | None, Shown("folder", "a fresh adapter", "run, checkpoint or adapter")] = None
+    """Begin with the adapter of another run."""
+    learning_rate: Annotated[float, Field(gt=0, le=1), Shown("per step")] = 1e-4
+    """Of the adapter's weights."""
+    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000), Shown("steps")] = 0
+    """Steps in which the learning rate rises from 0."""
+    lora_rank: Annotated[int, Field(ge=1, le=512), Shown("rank")] = 16
+    """Of the LoRA adapter. vLLM serves 8, 16, 32, 64, 128, 256, 320 and 512."""
+    lora_alpha: Annotated[int, Field(ge=1, le=4096), Shown("scale")] = 32
+    """The adapter's scale: alpha / rank."""
+    lora_dropout: Annotated[float, Field(ge=0, lt=1), Shown("share")] = 0.05
+    """Share of the adapter's inputs that are dropped while it learns."""
+    lora_targets: Annotated[tuple[str, ...], Shown("MODULE", "all projections", "module names")] = ()
+    """Modules that get an adapter, repeatable."""
+    load_in_8bit: Annotated[bool, Shown("switch")] = False
+    """Hold the base model in 8 bits (bitsandbytes, on a GPU)."""
+    gradient_checkpointing: Annotated[bool, Shown("switch")] = False
+    """Compute activations twice in place of keeping them: less memory, more time."""
+    batch_tokens: Annotated[int, Field(ge=1, le=1 << 24), Shown("tokens")] = 16384
+    """Tokens in memory at once while learning, padding included. Less where memory runs out."""
+    checkpoint_every: Annotated[int, Field(ge=1, le=1_000_000), Shown("steps")] = 50
+    """Steps from one checkpoint to the next."""
+    keep_checkpoints: Annotated[int, Field(ge=1, le=10_000), Shown("checkpoints")] = 2
+    """Newest checkpoints that are kept."""
+    tensorboard_enabled: Annotated[bool, Shown("switch")] = True
+    """Also write what metrics.jsonl holds for TensorBoard, into OUTPUT/tensorboard of a local output."""
+    tensorboard_log_histograms_every: Annotated[int, Field(ge=1, le=1_000_000), Shown("steps")] = 5
+    """Steps from one histogram to the next."""
+    seed: Annotated[int, Field(ge=0, lt=2**63), Shown("seed")] = 0
+    """Of first weights, order of samples, and draws."""
+
+    def learner(self, total_steps: int | None) -> LearnerSettings:
+        """The learner's settings."""
+        lora = LoraSettings(rank=self.lora_rank, alpha=self.lora_alpha, dropout=self.lora_dropout)
+        if self.lora_targets:
+            lora = lora.model_copy(update={"target_modules": self.lora_targets})
+        return LearnerSettings(
+            model=self.model_name, lora=lora, learning_rate=self.learning_rate, warmup_steps=self.warmup_steps,
+            total_steps=total_steps, batch_tokens=self.batch_tokens, load_in_8bit=self.load_in_8bit,
+            gradient_checkpointing=self.gradient_checkpointing, seed=self.seed,
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        """What decides which weights come out."""
+        return self.model_dump(mode="json", exclude=set(_WHERE))
+
+    def fingerprint(self) -> str:
+        """16 hex digits over the identity."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+class SftSettings(TrainSettings):
+    """Fine-tune an adapter on correct answers of trace stores, their loss over the answers only."""
+
+    data: Annotated[tuple[str, ...], Shown("STORE", "none", "trace stores")] = ()
+    """Trace store to learn from, repeatable."""
+    samples: Annotated[int | None, Field(ge=1, le=100_000_000), Shown("conversations", "all")] = 1000
+    """Conversations at most."""
+    keep: Annotated[Literal["correct", "fast", "best", "all"], Shown("answers")] = "correct"
+    """Which answer of an episode is learned: the best correct one; one at least as fast as the reference; the best
+    turn, right or wrong; the last."""
+    conversation: Annotated[Literal["whole", "last"], Shown("turns")] = "whole"
+    """Learn all turns up to that answer, or the answer alone."""
+    reasoning: Annotated[Literal["drop", "inline"], Shown("reasoning")] = "drop"
+    """Leave reasoning out, or put it in front of the answer in <think> tags."""
+    epochs: Annotated[int, Field(ge=1, le=1000), Shown("epochs")] = 1
+    """How often each conversation is learned."""
+    batch_size: Annotated[int, Field(ge=1, le=100_000), Shown("conversations per step")] = 2
+    """Conversations of one optimizer step."""
+    max_tokens: Annotated[int, Field(ge=16, le=1 << 20), Shown("tokens")] = 8192
+    """Longer conversations are left out and counted, never cut."""
+    eval_tasks: Annotated[tuple[str, ...], Shown("SPEC", "none", "task sources")] = ()
+    """Tasks to be kept clean, repeatable: they and their near copies are not learned."""
+    kernelbench_root: Annotated[str | None, Shown("folder", "a checkout nearby, else the hub", "folder")] = None
+    """A checkout of KernelBench, for --eval-tasks."""
+
+    def rule(self) -> SftRule:
+        """How samples are gone through."""
+        return SftRule(epochs=self.epochs, batch_size=self.batch_size, seed=self.seed)
