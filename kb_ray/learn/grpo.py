@@ -1,4 +1,4 @@
-"""Multi-turn GRPO: tries at a batch of tasks, what each turn was worth beside the others, one step; again.
+"""Multi-turn GRPO, and best-of-N: tries at a batch of tasks, what each was worth beside the others, a step; again.
 
 Wires rollouts, samples and a learner, and keeps the curriculum. What is minimised, how rewards come about and where
 things are kept is given. Knows no file, no Ray and no model format.
@@ -16,7 +16,7 @@ from kb_ray.learn.advantage import Estimator, Pool
 from kb_ray.learn.curriculum import LevelMix, LevelRule, RewardStages, TaskHistory
 from kb_ray.learn.objective import Objective
 from kb_ray.learn.rollouts import Sampler, Try, Verify, roll_out
-from kb_ray.learn.samples import Made, Sample, grpo_samples
+from kb_ray.learn.samples import Made, Sample, best_samples, grpo_samples
 from kb_ray.records import Message, Record, Task
 from kb_ray.refine import Policy
 from kb_ray.score.reward import PRESETS, RewardRule
@@ -30,6 +30,8 @@ class GrpoRule(Record):
     group_size: int = 4
     """Tries at each."""
     max_turns: int = 1
+    keep: int | None = None
+    """Best-of-N: learn so many of the best answers to each task, all alike. None: GRPO, by advantages."""
     gamma: float = 0.4
     estimator: Estimator = "mean"
     pool: Pool = "turn"
@@ -100,20 +102,24 @@ class Grpo:
         began = time.monotonic()
         groups = await self._tried(self._chosen())
         rolled = time.monotonic()
-        rule = self.rule
-        made = grpo_samples(
-            [[one.rollout for one in group] for group in groups],
-            gamma=rule.gamma, estimator=rule.estimator, pool=rule.pool, policy=self._learner.steps,
-            max_staleness=rule.max_staleness,
-        )  # fmt: skip
+        made = self._made(groups)
         samples = self._shape(list(made.samples)) if self._shape else list(made.samples)
-        reports = self._learner.epoch(samples, self.objective, rule.parts) if samples else []
+        reports = self._learner.epoch(samples, self.objective, self.rule.parts) if samples else []
         ended = time.monotonic()
         told = metrics.of_rollouts(groups) | metrics.of_samples(made) | self._observed(groups)
         for report in reports:
             told |= {f"Train/{name}": float(value) for name, value in report._asdict().items()}
         told |= {"Timing/Rollout": rolled - began, "Timing/Train": ended - rolled, "Timing/Total": ended - began}
         return Batch(groups, made, told)
+
+    def _made(self, groups: Sequence[Sequence[Try]]) -> Made:
+        rule, rollouts = self.rule, [[one.rollout for one in group] for group in groups]
+        if rule.keep is not None:
+            return best_samples(rollouts, rule.keep)
+        return grpo_samples(
+            rollouts, gamma=rule.gamma, estimator=rule.estimator, pool=rule.pool, policy=self._learner.steps,
+            max_staleness=rule.max_staleness,
+        )  # fmt: skip
 
     def _chosen(self) -> list[Task]:
         """The tasks of this batch: each once while there are enough. They depend on seed and batch alone."""

@@ -77,6 +77,19 @@ async def test_every_turn_of_every_try_is_learned_from(model: Path) -> None:
     assert "multiturn/turn_3/correct_rate" in batch.metrics
 
 
+async def test_best_of_n_learns_what_it_kept(model: Path) -> None:
+    learner, rule = tiny.learner(model, learning_rate=2e-2), RULE.model_copy(update={"keep": 3})
+    # An answer must end to be kept.
+    sampler = InProcessSampler(learner, "toy", Sampling(temperature=1.0, max_tokens=8), 4096)
+    objective = Objective(kind="likelihood", averaging="token")
+    grpo = Grpo(rule, TASKS, learner, sampler, judge, objective, opening)
+    told = await rewards(grpo, 20)
+    assert statistics.fmean(told[-3:]) > statistics.fmean(told[:3]) + 0.4
+    batch = await grpo.advance()
+    assert {sample.advantage for sample in batch.made.samples} == {1.0}
+    assert len(batch.made.samples) <= 3 * RULE.batch_size
+
+
 async def test_what_a_batch_was_is_told_under_the_third_documents_names(model: Path) -> None:
     grpo = loop(model)
     told: dict[str, float] = {}
