@@ -1,4 +1,4 @@
-"""`python -m kb_ray.train sft`: train a LoRA adapter on what trace stores hold.
+"""`python -m kb_ray.train sft|best-of-n|grpo`: train a LoRA adapter on traces, on its best answers, by reinforcement.
 
 Exit code: 0 trained, 1 the loss was no number or a store failed, 2 unusable input, 130 stopped by Ctrl-C: started
 again it goes on from its last checkpoint.
@@ -6,15 +6,23 @@ again it goes on from its last checkpoint.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 from collections.abc import Sequence
 
+from kb_ray import cluster
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 
-_USAGE = "usage: python -m kb_ray.train sft [--help] [--config FILE.yaml] [flags]"
+_USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo [--help] [--config FILE.yaml] [flags]"
+_COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings]] = {
+    "sft": SftSettings,
+    "best-of-n": BestOfNSettings,
+    "grpo": GrpoSettings,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,15 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(command: str, argv: Sequence[str]) -> int:
-    if command != "sft":
-        raise ConfigError(f"unknown command {command!r}: there is sft")
-    settings = parse_command(SftSettings, argv, prog="python -m kb_ray.train sft")
-    # torch and transformers are needed from here on only: --help and mistakes do not wait for them.
-    from kb_ray.training import sft_run
+    if command not in _COMMANDS:
+        raise ConfigError(f"unknown command {command!r}: there are {', '.join(_COMMANDS)}")
+    settings = parse_command(_COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
+    # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
+    if isinstance(settings, SftSettings):
+        from kb_ray.training import sft_run
 
-    steps = sft_run.run(settings, lambda line: print(line, flush=True))
+        steps = sft_run.run(settings, _say)
+    else:
+        cluster.prepare_environment()
+        from kb_ray.training import rl_command
+
+        steps = asyncio.run(rl_command.run(settings, command, _say))
     print(f"trained:  {steps} steps; python -m kb_ray.evaluate --model-path {settings.output} judges the adapter")
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

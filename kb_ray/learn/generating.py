@@ -13,17 +13,7 @@ import torch
 from torch import Tensor
 
 from kb_ray.learn.batching import bucketed
-
-
-class Drawn(NamedTuple):
-    """One answer."""
-
-    tokens: tuple[int, ...]
-    """With the token that ended it, where one did."""
-    logprobs: tuple[float, ...]
-    """One for each token, at the temperature it was drawn at."""
-    truncated: bool
-    """Whether the limit ended it."""
+from kb_ray.learn.samples import Drawn
 
 
 class Drawing(NamedTuple):

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from kb_ray.learn.chat import ChatTokens
-from kb_ray.learn.generating import Drawing, Drawn, draw
+from kb_ray.learn.generating import Drawing, draw
 from kb_ray.learn.learner import Learner
+from kb_ray.learn.samples import Drawn
 from kb_ray.records import Message, Sampling
 
 

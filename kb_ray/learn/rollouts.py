@@ -14,8 +14,7 @@ from typing import Protocol
 
 from kb_ray.errors import InfraError
 from kb_ray.extract import split_reasoning
-from kb_ray.learn.generating import Drawn
-from kb_ray.learn.samples import Rollout, Step
+from kb_ray.learn.samples import Drawn, Rollout, Step
 from kb_ray.records import Completion, Message, Sampling, Task, Usage, Verdict
 from kb_ray.refine import (
     Action,
@@ -39,13 +38,19 @@ from kb_ray.score.reward import RewardRule, reward
 class Sampler(Protocol):
     """What draws answers of the policy."""
 
-    model: str
-    """Name of the policy, version included."""
-    policy: int
-    """The optimizer step after which its weights were taken."""
     window: int | None
     """Tokens of prompt and answer that fit together; None: unbounded."""
     sampling: Sampling
+
+    @property
+    def model(self) -> str:
+        """Name of the policy, version included."""
+        ...
+
+    @property
+    def policy(self) -> int:
+        """The optimizer step after which its weights were taken."""
+        ...
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Tokens of a conversation up to where an answer begins."""

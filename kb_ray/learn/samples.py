@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kb_ray.learn.advantage import Estimator, Pool, advantages, is_informative
 from kb_ray.learn.returns import discounted_returns
@@ -26,6 +27,17 @@ class Sample:
     """Of the trained tokens, in their order, as the sampler had them; None where nobody drew them."""
     task_id: str = ""
     turn: int = 0
+
+
+class Drawn(NamedTuple):
+    """One answer."""
+
+    tokens: tuple[int, ...]
+    """With the token that ended it, where one did."""
+    logprobs: tuple[float, ...]
+    """One for each token, at the temperature it was drawn at."""
+    truncated: bool
+    """Whether the limit ended it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def template_text(name: str) -> str:
     if name in template_names():
         return (files("kb_ray.prompts") / "templates" / f"{name}.md").read_text("utf-8")
     try:
-        return Path(name).read_text("utf-8")
+        return Path(name).read_text("utf-8-sig")
     except (OSError, ValueError):
         choice = ", ".join(template_names())
         raise ConfigError(
@@ -84,7 +84,12 @@ def template_text(name: str) -> str:
 
 def shows_examples(name: str) -> bool:
     """Whether a template has a place for examples. Raises ConfigError where there is no such template."""
-    return "$examples" in template_text(name) or "${examples}" in template_text(name)
+    return _asks_for(template_text(name), "examples")
+
+
+def _asks_for(text: str, place: str) -> bool:
+    """Whether a template has this place: $place or ${place}, and not $$place, which is text."""
+    return any(place in (match["named"], match["braced"]) for match in Template.pattern.finditer(text))
 
 
 def prompt_hash(messages: Sequence[Message]) -> str:
@@ -109,7 +114,7 @@ def _sections(name: str) -> list[tuple[Literal["system", "user"], str]]:
     found: list[tuple[Literal["system", "user"], str]] = []
     for role, text in zip(parts[1::2], parts[2::2], strict=True):
         found.append(("system" if role == "system" else "user", text))
-    if [role for role, _ in found] not in (["user"], ["system", "user"]) or "$reference" not in found[-1][1]:
+    if [role for role, _ in found] not in (["user"], ["system", "user"]) or not _asks_for(found[-1][1], "reference"):
         raise ConfigError(
             f"prompt template {name}: it needs a line `<!-- user -->`, after a `<!-- system -->` part or alone, "
             "and $reference in the user's part"

@@ -98,6 +98,8 @@ def _check(options: argparse.Namespace) -> int:
     columns = read_columns(options.column)
     root = options.kernelbench_root or os.environ.get(KERNELBENCH_ROOT)
     found = [entry for spec in options.specs for entry in entries(spec, root, columns)][: options.limit]
+    if options.json and not Path(options.json).absolute().parent.is_dir():
+        raise ConfigError(f"--json {options.json}: there is no such folder")
     width = min(max(len(entry.key) for entry in found), _WIDEST_ID)
     print(check.heading(width), flush=True)
     checked = list[TaskReport]()

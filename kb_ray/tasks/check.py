@@ -29,9 +29,13 @@ def reports(entries: Iterable[Entry], inspect: Callable[[Task], Verdict]) -> Ite
 
     `inspect`: runs the reference; its verdict is `ok` or `infra_error`, its `evidence.flags` are the task's.
     """
+    known: dict[str, str] = {}
     for entry in entries:
         try:
             task = entry.make()
+            first = known.setdefault(task.task_id, entry.where)
+            if first != entry.where:
+                raise TaskError(f"has the same id as {first}, and a run would skip it")
         except TaskError as error:
             yield TaskReport(task_id=entry.key, loads=False, error=f"{entry.where}: {error}")
             continue

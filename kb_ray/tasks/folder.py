@@ -70,7 +70,7 @@ def problem_number(name: str) -> int | None:
 
 def _read_task(path: Path, task_id: str, source: str, level: int | None) -> Task:
     try:
-        code = path.read_text(encoding="utf-8")
+        code = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise TaskError("is not UTF-8 text") from error
     except OSError as error:

@@ -14,7 +14,7 @@ from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
 from kb_ray.tasks.folder import file_entry, level_folders
 from kb_ray.tasks.hub import load_split
-from kb_ray.tasks.rows import Row, code_column, row_task
+from kb_ray.tasks.rows import Row, code_column, row_task, whole_number
 from kb_ray.tasks.table import file_rows
 
 DATASET = "ScalingIntelligence/KernelBench"
@@ -87,14 +87,17 @@ def _place(read: Callable[[], Row]) -> tuple[int | None, str]:
         row = read()
     except TaskError:
         return None, "unreadable"
-    level = row.get("level")
-    return (int(level) if isinstance(level, (int, float)) and level == level else None), _bare(row.get("name"))
+    try:
+        level = whole_number(row, "level")
+    except TaskError:
+        level = None
+    return level, _bare(row.get("name"))
 
 
 def _export_task(read: Callable[[], Row], task_id: str) -> Task:
     row = {**read(), "entry_point": None, "input_shapes": None}
-    if not isinstance(row.get("level"), (int, float)):
-        raise TaskError(f"level is no number: {row.get('level')!r:.80}")
+    if whole_number(row, "level") is None:
+        raise TaskError("level is missing")
     return row_task(row, code_column="code", source="kernelbench", default_name="unnamed", task_id=task_id)
 
 

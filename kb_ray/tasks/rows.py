@@ -22,6 +22,8 @@ FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "entry_point
 
 Row = Mapping[str, Any]
 
+_HIGHEST_LEVEL = 99
+
 
 def read_columns(given: Sequence[str]) -> dict[str, str]:
     """`["code=pytorch_code"]` as {field: column}. Raises ConfigError for what is no such pair, or no field."""
@@ -77,7 +79,9 @@ def row_task(
         init_convention=init_convention,
     )
     name = (_text(row, "name") or default_name).removesuffix(".py")
-    problem_id, level = _number(row, "problem_id"), _number(row, "level")
+    problem_id, level = whole_number(row, "problem_id"), whole_number(row, "level")
+    if level is not None and not 0 <= level <= _HIGHEST_LEVEL:
+        raise TaskError(f"level {level}: give a number from 0 to {_HIGHEST_LEVEL}")
     return Task(
         task_id=task_id or _text(row, "task_id") or f"file/{name}",
         source=source,
@@ -99,10 +103,23 @@ def _text(row: Row, column: str) -> str | None:
         return None
     if not isinstance(value, (str, int)):
         raise TaskError(f"{column} is no text: {value!r:.80}")
-    return str(value)
+    text = str(value)
+    if not _is_encodable(text):
+        raise TaskError(f"{column} holds half a character: {value!r:.80}")
+    return text
 
 
-def _number(row: Row, column: str) -> int | None:
+def _is_encodable(text: str) -> bool:
+    """Whether the text can be written: a lone surrogate, as JSON may spell one, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def whole_number(row: Row, column: str) -> int | None:
+    """The number in a column, also written as text; None where there is none. TaskError for anything else."""
     value = row.get(column)
     # NaN is how data frames write a missing number.
     if value is None or value == "" or value != value:

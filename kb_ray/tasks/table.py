@@ -106,6 +106,8 @@ def _json_row(line: bytes) -> dict[str, object]:
         row = json.loads(line)
     except ValueError as error:
         raise TaskError(f"is not JSON: {_first_line(error)}") from None
+    except RecursionError:
+        raise TaskError("is JSON nested too deeply to be a task") from None
     if not isinstance(row, dict):
         raise TaskError("is no JSON object")
     return row

@@ -57,6 +57,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "learn.sft": ("learn.samples", "records"),
     "training": (*PURE, "checkpoints", "exporting", "learn", "retrieve.program", "traces", "training"),
     "training.settings": (*PURE, "config", "learn.objective", "learn.sft"),
+    "training.rl_settings": (*PURE, "bench.protocol", "config", "learn", "score", "training.settings"),
+    "training.rl_run": (*PURE, "bench.site", "learn", "prompts", "raicl", "refine", "tasks", "traces", "training"),
+    "training.rl_command": (
+        *PURE, "bench.pool", "bench.protocol", "cluster", "flagging", "learn", "preflight", "traces", "training",
+    ),
     "training.sft_run": (*PURE, "exporting", "learn", "tasks", "traces", "training"),
     "learn.rollouts": (*PURE, "extract", "learn", "refine", "score"),
     "learn.grpo": (*PURE, "learn", "refine", "score"),

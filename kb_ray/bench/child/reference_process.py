@@ -32,6 +32,9 @@ _OTHER, _SIZED = "other weights", "sized"
 class ReferenceFailed(Exception):
     """The task's own reference cannot be run. Nobody's fault but the task's: never the candidate's."""
 
+    late = False
+    """Whether all that is known is that it took too long."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -241,7 +244,9 @@ class ReferenceProcess:
         except (Died, TimedOut) as error:
             self.retire()
             what = "did not finish in time" if isinstance(error, TimedOut) else f"died ({error})"
-            raise ReferenceFailed(f"the reference {what}") from error
+            failed = ReferenceFailed(f"the reference {what}")
+            failed.late = isinstance(error, TimedOut)
+            raise failed from error
 
 
 def _load_request(program: str, task: Task) -> dict[str, Any]:
@@ -257,4 +262,5 @@ def _count(value: Any) -> int:
 
 
 def _said(error: Raised) -> str:
-    return f"{error.info.get('type')}: {str(error.info.get('message')).splitlines()[:1]}"
+    lines = str(error.info.get("message")).splitlines()
+    return f"{error.info.get('type')}: {lines[0] if lines else 'without a message'}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kb_ray.learn.generating import Drawing, Drawn, draw
+from kb_ray.learn.generating import Drawing, draw
 from kb_ray.learn.learner import Learner
-from kb_ray.learn.samples import Sample
+from kb_ray.learn.samples import Drawn, Sample
 from tests.unit.learn import tiny
 
 PROMPTS = [(1, 3, 7, 8), (1, 3, 9), (1, 3, 10, 11, 12, 13, 14), (1, 3)]

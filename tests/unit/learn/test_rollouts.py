@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from kb_ray.errors import InfraError
-from kb_ray.learn.generating import Drawn
 from kb_ray.learn.rollouts import Try, roll_out
-from kb_ray.learn.samples import grpo_samples
+from kb_ray.learn.samples import Drawn, grpo_samples
 from kb_ray.records import Message, Sampling, Stage, Status, StopReason, Task, Verdict
 from kb_ray.refine import Policy
 from kb_ray.score.reward import RewardRule

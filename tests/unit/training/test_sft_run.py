@@ -137,7 +137,7 @@ def test_other_settings_do_not_go_on_with_a_run_but_another_place_does(model: Pa
 def test_the_command_reads_flags_and_refuses_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main([]) == 2
     assert train.main(["grow"]) == 2
-    assert "there is sft" in capsys.readouterr().err
+    assert "there are sft, best-of-n, grpo" in capsys.readouterr().err
     assert train.main(["sft", "--lora-rnk", "3"]) == 2
     assert "did you mean --lora-rank" in capsys.readouterr().err
 

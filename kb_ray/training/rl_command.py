@@ -1,0 +1,93 @@
+"""Best-of-N and GRPO on Ray: joins or starts a cluster, has a pool judge, keeps every attempt in the run's store."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+from typing import Literal
+
+from kb_ray import cluster
+from kb_ray.bench.pool import BenchPool
+from kb_ray.bench.protocol import BenchRequest
+from kb_ray.errors import ConfigError
+from kb_ray.flagging import Flagging
+from kb_ray.learn.rollouts import Verify
+from kb_ray.preflight import versions
+from kb_ray.records import Task, Verdict
+from kb_ray.traces.run import RunInfo, open_run
+from kb_ray.traces.sink import TraceSink
+from kb_ray.traces.store import open_store
+from kb_ray.training.rl_run import Judges, RlSettings, Say, opening_of, tasks_of, train
+
+_SAVE_INTERVAL = 64
+
+
+async def run(settings: RlSettings, command: str, say: Say, address: str | None = None) -> int:
+    """The whole run; optimizer steps taken in all. What is finished is flushed whatever happens."""
+    tasks = tasks_of(settings, say)
+    store = open_store(settings.output)
+    store.check_writable()
+    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    connected = cluster.connect(run_id, address)
+    pool: BenchPool | None = None
+    sink: TraceSink | None = None
+    try:
+        device = _device(settings, connected.gpus)
+        info = open_run(store, _info(settings, command, run_id, device))
+        opening = opening_of(settings, device)
+        pool = BenchPool(settings.bench_workers, settings.bench_concurrency, device, info.run_id, warn=say)
+        await pool.start()
+        tasks = await _unflagged(settings, device, pool, tasks, say)
+        sink = TraceSink(store, _SAVE_INTERVAL)
+        judges = Judges(_verify(settings, device, pool), sink.add, info.run_id)
+        return await train(settings, tasks, judges, opening, say)
+    finally:
+        if sink is not None:
+            await asyncio.to_thread(sink.close, None)
+        if pool is not None:
+            await pool.close()
+        cluster.disconnect()
+
+
+def _device(settings: RlSettings, gpus: int) -> Literal["cuda", "cpu"]:
+    device = ("cuda" if gpus else "cpu") if settings.device == "auto" else settings.device
+    if device == "cpu" and not settings.allow_untimed:
+        raise ConfigError(
+            "verdicts of a CPU are no rewards: train where there is a GPU, or give --allow-untimed for a test"
+        )
+    return device
+
+
+def _info(settings: RlSettings, command: str, run_id: str, device: str) -> RunInfo:
+    return RunInfo(
+        run_id=run_id,
+        fingerprint=settings.fingerprint(),
+        identity=settings.identity() | {"command": command, "judged_on": device},
+        config=settings.model_dump(mode="json"),
+        versions=versions(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+async def _unflagged(
+    settings: RlSettings, device: Literal["cuda", "cpu"], pool: BenchPool, tasks: list[Task], say: Say
+) -> list[Task]:
+    if not settings.exclude_flagged:
+        return tasks
+    flagging = Flagging(pool, settings.bench(device), say)
+    admitted = await asyncio.gather(*[flagging.admits(task) for task in tasks])
+    kept = [task for task, fine in zip(tasks, admitted, strict=True) if fine]
+    if not kept:
+        raise ConfigError(f"all {len(tasks)} tasks are flagged: name others, or give --no-exclude-flagged")
+    return kept
+
+
+def _verify(settings: RlSettings, device: Literal["cuda", "cpu"], pool: BenchPool) -> Verify:
+    wanted = settings.bench(device)
+
+    async def verify(task: Task, code: str) -> Verdict:
+        request = BenchRequest(request_id=secrets.token_hex(8), task=task, kernel_code=code, settings=wanted)
+        return await pool.evaluate(request)
+
+    return verify

@@ -1,0 +1,155 @@
+"""A run of best-of-N or GRPO: batches, checkpoints, every attempt kept as a trace; gone on with where it was stopped.
+
+`train` is the loop, given who judges; `tasks_of` and `opening_of` say on what. Connecting to Ray is the command's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kb_ray.bench.site import site
+from kb_ray.errors import ConfigError, TaskError
+from kb_ray.learn import metrics
+from kb_ray.learn.curriculum import LevelMix
+from kb_ray.learn.grpo import Batch, Grpo, Progress
+from kb_ray.learn.in_process import InProcessSampler
+from kb_ray.learn.learner import Learner, NotFinite
+from kb_ray.learn.rollouts import Verify
+from kb_ray.prompts.opening import PromptSetting
+from kb_ray.raicl import Examples, ExampleSettings, opening
+from kb_ray.records import Episode, Message, Retrieved, Task
+from kb_ray.refine import to_episode
+from kb_ray.tasks import entries
+from kb_ray.traces.run import episode_id
+from kb_ray.traces.store import Store, open_store
+from kb_ray.training import keeping
+from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
+from kb_ray.training.tracking import Tracker
+
+RlSettings = BestOfNSettings | GrpoSettings
+Say = Callable[[str], None]
+Opening = Callable[[Task], tuple[tuple[Message, ...], Retrieved | None]]
+"""The first messages of a task, and which examples are in them."""
+
+
+class Judges(NamedTuple):
+    """Who judges, and where what was tried goes."""
+
+    verify: Verify
+    keep: Callable[[Episode], None]
+    run_id: str
+
+
+async def train(
+    settings: RlSettings, tasks: Sequence[Task], judges: Judges, opening_: Opening, say: Say, device: str | None = None
+) -> int:
+    """All batches that are left; optimizer steps taken in all. NotFinite where the loss is no number: the last good
+    step is kept then."""
+    store = open_store(settings.output)
+    store.check_writable()
+    learner = Learner(settings.learner(None), device)
+    fingerprint = settings.fingerprint()
+    found = keeping.resume(store, learner, fingerprint)
+    if found is None and settings.start_from is not None:
+        keeping.start_from(learner, settings.start_from)
+    progress = Progress.model_validate(found.progress) if found else Progress(mix=LevelMix.first(settings.levels()))
+    sampler = InProcessSampler(learner, judges.run_id, settings.sampling(), settings.rollout_tokens)
+    loop = Grpo(
+        settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
+        lambda task: opening_(task)[0], progress=progress,
+    )  # fmt: skip
+    say(f"tasks:    {len(tasks)}; {settings.steps} batches, {progress.batch} of them over")
+    tracker = Tracker(store, _board(settings, store), progress.batch)
+    try:
+        while loop.progress.batch < settings.steps:
+            await _batch(settings, loop, learner, judges, opening_, tracker, fingerprint, store, say)
+    finally:
+        tracker.close()
+    return learner.steps
+
+
+async def _batch(
+    settings: RlSettings, loop: Grpo, learner: Learner, judges: Judges, opening_: Opening, tracker: Tracker,
+    fingerprint: str, store: Store, say: Say,
+) -> None:  # fmt: skip
+    number, before = loop.progress.batch, loop.progress
+    try:
+        batch = await loop.advance()
+    except NotFinite:
+        if learner.steps:
+            keeping.save(store, learner, fingerprint, before.model_dump(mode="json"), settings.keep_checkpoints)
+        raise
+    for episode in _episodes(batch, number, settings, judges.run_id, fingerprint):
+        judges.keep(episode.model_copy(update={"retrieved": opening_(episode.task)[1]}))
+    began, over = time.monotonic(), number + 1 == settings.steps
+    if over or (number + 1) % settings.checkpoint_every == 0:
+        keeping.save(store, learner, fingerprint, loop.progress.model_dump(mode="json"), settings.keep_checkpoints)
+    told = batch.metrics | {
+        "Timing/SaveCheckpoint": time.monotonic() - began,
+        "Progress/CompletionFraction": (number + 1) / settings.steps,
+        "Progress/LearningRate": learner.learning_rate(),
+    }
+    shown = number % settings.tensorboard_log_histograms_every == 0
+    tracker.log(number, told, metrics.histograms(batch.groups, batch.made) if shown else {})
+    correct, cheats = (told.get(f"KernelQuality/{name}Rate", 0.0) for name in ("Correct", "Cheat"))
+    say(
+        f"batch {number + 1} of {settings.steps}: reward {told.get('Reward/Mean', float('nan')):.3f}, "
+        f"correct {correct:.0%}, cheats {cheats:.0%}, {told['Timing/Total']:.1f} s"
+    )
+
+
+def tasks_of(settings: RlSettings, on_skip: Say) -> list[Task]:
+    """The tasks named, each once; a malformed one is told and skipped. ConfigError where none is left."""
+    levels = ",".join(map(str, settings.level))
+    found: dict[str, Task] = {}
+    for spec in settings.tasks or (f"kernelbench:{levels}",):
+        for entry in entries(spec, settings.kernelbench_root, {}):
+            try:
+                task = entry.make()
+            except TaskError as error:
+                on_skip(f"skipped: {entry.where}: {error}")
+            else:
+                found.setdefault(task.task_id, task)
+    if not found:
+        raise ConfigError("--tasks: there is no task to train on")
+    return list(found.values())
+
+
+def opening_of(settings: RlSettings, device: Literal["cuda", "cpu"]) -> Opening:
+    """The first messages of a task. ConfigError where the index of examples cannot be used."""
+    here = site()
+    gpu = here.gpu if device == "cuda" else None
+    prompt = PromptSetting(
+        template=settings.prompt_option, device=device, gpu=gpu, torch=here.torch, triton=here.triton
+    )
+    if settings.prompt_option == "raicl" and settings.rag_index_path is None:
+        raise ConfigError("--prompt-option raicl: name an index with --rag-index-path")
+    examples = None
+    if settings.rag_index_path is not None:
+        examples = Examples(ExampleSettings(index=settings.rag_index_path, count=settings.raicl_k))
+    return lambda task: opening(examples, task, prompt)
+
+
+def _episodes(batch: Batch, number: int, settings: RlSettings, run_id: str, fingerprint: str) -> list[Episode]:
+    """What was tried, as traces: samples of a task count on from batch to batch."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found = []
+    for group in batch.groups:
+        for one in group:
+            sample = number * settings.group_size + one.sample
+            identity = episode_id(one.state.task.task_id, sample, 1, fingerprint)
+            found.append(
+                to_episode(
+                    one.state, one.finish, episode_id=identity, run_id=run_id, sample=sample, attempt=1, created_at=now
+                )
+            )
+    return found
+
+
+def _board(settings: RlSettings, store: Store) -> Path | None:
+    local = not store.uri.startswith("s3://")
+    return Path(store.uri) / "tensorboard" if settings.tensorboard_enabled and local else None

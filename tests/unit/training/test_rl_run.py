@@ -1,0 +1,157 @@
+"""Runs of GRPO and best-of-N with a toy judge: what is written, that a stop changes nothing, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kb_ray import checkpoints
+from kb_ray.errors import ConfigError
+from kb_ray.learn.learner import Learner, NotFinite, StepReport
+from kb_ray.records import Episode, Message, Retrieved, Task
+from kb_ray.traces.store import LocalStore
+from kb_ray.training.rl_run import Judges, opening_of, tasks_of, train
+from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
+from tests.unit.learn import tiny
+from tests.unit.learn.test_grpo import TASKS, judge
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_model(tmp_path_factory.mktemp("model"))
+
+
+def grpo(model: Path, output: Path, **changes: Any) -> GrpoSettings:
+    given = {
+        "model_name": str(model), "output": str(output), "steps": 6, "group_size": 16, "max_tokens": 8,
+        "learning_rate": 2e-2, "lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "checkpoint_every": 2,
+    }  # fmt: skip
+    return GrpoSettings.model_validate(given | changes)
+
+
+def opening(task: Task) -> tuple[tuple[Message, ...], Retrieved | None]:
+    return (Message(role="user", content=f"w{task.task_id[-1]}"),), None
+
+
+async def run(settings: GrpoSettings | BestOfNSettings, kept: list[Episode] | None = None) -> int:
+    episodes: list[Episode] = [] if kept is None else kept
+    return await train(settings, TASKS, Judges(judge, episodes.append, "r"), opening, lambda line: None, "cpu")
+
+
+def told(output: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+async def test_every_attempt_is_kept_with_what_it_took(model: Path, tmp_path: Path) -> None:
+    kept: list[Episode] = []
+    await run(grpo(model, tmp_path, mode="multi_turn", max_turns=2), kept)
+    assert len(kept) == 6 * 4 * 16
+    assert len({episode.episode_id for episode in kept}) == len(kept)
+    assert {len(episode.turns) for episode in kept} == {2}
+    first = kept[0].turns[0]
+    assert first.completion.token_ids
+    assert len(first.completion.logprobs or ()) == len(first.completion.token_ids)
+    assert (first.policy_version, kept[0].turns[0].completion.model) == ("0", "r-step000000")
+
+
+async def test_numbers_are_written_under_the_third_documents_names(model: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    await run(grpo(model, tmp_path))
+    lines = told(tmp_path)
+    assert [line["step"] for line in lines] == list(range(6))
+    assert {"Reward/Mean", "Timing/SaveCheckpoint", "Progress/CompletionFraction", "Progress/LearningRate"} <= set(
+        lines[0]
+    )
+    assert lines[-1]["Progress/CompletionFraction"] == 1.0
+    board = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"histograms": 0}).Reload()
+    assert "KernelQuality/CheatRate" in board.Tags()["scalars"]
+    assert "Distributions/Rewards" in board.Tags()["histograms"]
+    assert [event.step for event in board.Histograms("Distributions/Rewards")] == [0, 5]
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4])
+async def test_stopped_at_any_batch_it_learns_the_same(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    plain, broken = grpo(model, tmp_path / "plain", curriculum=True), grpo(model, tmp_path / "broken", curriculum=True)
+    await run(plain)
+    real, calls = Learner.epoch, [0]
+
+    def dies(self: Learner, *arguments: Any) -> list[StepReport]:
+        calls[0] += 1
+        if calls[0] > stop_at:
+            raise KeyboardInterrupt
+        return real(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "epoch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            await run(broken)
+    await run(broken)
+    for one, other in zip(told(tmp_path / "plain"), told(tmp_path / "broken"), strict=True):
+        assert other["Reward/Mean"] == pytest.approx(one["Reward/Mean"])
+        assert ("Train/loss" in other) is ("Train/loss" in one)
+        assert other.get("Train/loss", 0.0) == pytest.approx(one.get("Train/loss", 0.0), rel=1e-4)
+
+
+async def test_a_loss_that_is_no_number_keeps_the_step_before(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Learner.epoch
+
+    def spoilt(self: Learner, *arguments: Any) -> list[StepReport]:
+        if self.steps == 2:
+            raise NotFinite("step 3: the loss is nan")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Learner, "epoch", spoilt)
+    with pytest.raises(NotFinite):
+        await run(grpo(model, tmp_path, checkpoint_every=99, steps=40))
+    last = checkpoints.latest(LocalStore(str(tmp_path)))
+    assert last is not None
+    assert last.step == 2
+
+
+async def test_best_of_n_is_a_run_of_the_same_kind(model: Path, tmp_path: Path) -> None:
+    settings = BestOfNSettings.model_validate(
+        grpo(model, tmp_path).model_dump(include={*BestOfNSettings.model_fields}) | {"keep": 2, "max_tokens": 12}
+    )
+    await run(settings)
+    assert sum(line["Samples/Kept"] for line in told(tmp_path)) > 0
+    assert checkpoints.steps(LocalStore(str(tmp_path)))
+
+
+def test_defaults_are_the_documents() -> None:
+    third, second = GrpoSettings(), BestOfNSettings()
+    assert (third.batch_size, third.group_size, third.learning_rate, third.lora_rank, third.max_tokens) == (
+        4,
+        4,
+        1e-4,
+        32,
+        4096,
+    )
+    assert (third.temperature, third.mode, third.max_turns, third.gamma, third.level) == (
+        1.0,
+        "single_turn",
+        4,
+        0.4,
+        (1,),
+    )
+    assert (third.rule().max_turns, GrpoSettings(mode="multi_turn").rule().max_turns) == (1, 4)
+    assert (second.group_size, second.keep, second.lora_rank) == (10, 3, 16)
+    assert (third.curriculum_start_p, third.curriculum_end_p, third.curriculum_trigger_threshold) == (0.1, 0.5, 0.4)
+
+
+def test_what_cannot_be_used_is_one_line(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="rag-index-path"):
+        opening_of(grpo(model, tmp_path, prompt_option="raicl"), "cpu")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "broken.py").write_text("def (")
+    skipped: list[str] = []
+    with pytest.raises(ConfigError, match="no task"):
+        tasks_of(grpo(model, tmp_path, tasks=(f"folder:{tmp_path / 'tasks'}",)), skipped.append)
+    assert "broken.py" in skipped[0]
