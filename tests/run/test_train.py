@@ -1,0 +1,53 @@
+"""Training as a command: real Ray, the real verifier on a CPU, a model of a few thousand weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kb_ray import checkpoints
+from kb_ray.traces.reading import read_episodes, survey
+from kb_ray.traces.store import open_store
+from tests.fixtures_run import ROOT, Command
+from tests.unit.learn import tiny
+
+
+def train(command: Command, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kb_ray.train", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, timeout=300, check=False,
+        env={**os.environ, **command.env, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def test_grpo_tries_judges_learns_and_keeps_all_of_it(command: Command, tmp_path: Path) -> None:
+    model, output = tiny.make_model(tmp_path / "model"), tmp_path / "run"
+    arguments = [
+        "grpo", f"model_name={model}", f"output={output}", "--tasks", "builtin:1", "--steps", "2", "--batch-size", "2",
+        "--group-size", "3", "--mode", "multi_turn", "--max-turns", "2", "--max-tokens", "8",
+        "--prompt-option", "terse", "--allow-untimed", "--reward", "weighted", "--bench-workers", "1", "--bench-concurrency", "2",
+        "--n-correctness", "2", "--timeout", "20", "--no-exclude-flagged",
+    ]  # fmt: skip
+    code, out = train(command, *arguments)
+    assert code == 0, out
+    assert "batch 2 of 2: reward" in out
+    episodes = list(read_episodes(survey(open_store(str(output)))))
+    assert len(episodes) == 2 * 2 * 3
+    assert {len(episode.turns) for episode in episodes} == {2}
+    assert all(turn.completion.token_ids for episode in episodes for turn in episode.turns)
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1]
+    assert "KernelQuality/FormatRate" in lines[0]
+    assert checkpoints.latest(open_store(str(output))) is not None
+    assert checkpoints.adapter_folder(output).joinpath("adapter_model.safetensors").is_file()
+
+
+def test_verdicts_of_a_cpu_are_no_rewards_unless_they_are_wanted(command: Command, tmp_path: Path) -> None:
+    model = tiny.make_model(tmp_path / "model")
+    code, out = train(command, "grpo", f"model_name={model}", f"output={tmp_path / 'run'}", "--tasks", "builtin:1")
+    assert code == 2, out
+    assert "no rewards" in out.splitlines()[-1]
