@@ -18,7 +18,7 @@ from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 
 _USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo [--help] [--config FILE.yaml] [flags]"
-_COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings]] = {
+COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings]] = {
     "sft": SftSettings,
     "best-of-n": BestOfNSettings,
     "grpo": GrpoSettings,
@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(command: str, argv: Sequence[str]) -> int:
-    if command not in _COMMANDS:
-        raise ConfigError(f"unknown command {command!r}: there are {', '.join(_COMMANDS)}")
-    settings = parse_command(_COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
+    if command not in COMMANDS:
+        raise ConfigError(f"unknown command {command!r}: there are {', '.join(COMMANDS)}")
+    settings = parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
     # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
     if isinstance(settings, SftSettings):
         from kb_ray.training import sft_run

@@ -29,7 +29,8 @@ def test_grpo_tries_judges_learns_and_keeps_all_of_it(command: Command, tmp_path
     arguments = [
         "grpo", f"model_name={model}", f"output={output}", "--tasks", "builtin:1", "--steps", "2", "--batch-size", "2",
         "--group-size", "3", "--mode", "multi_turn", "--max-turns", "2", "--max-tokens", "8",
-        "--prompt-option", "terse", "--allow-untimed", "--reward", "weighted", "--bench-workers", "1", "--bench-concurrency", "2",
+        "--prompt-option", "terse", "--allow-untimed", "--reward", "weighted", "--bench-workers", "1",
+        "--bench-concurrency", "2",
         "--n-correctness", "2", "--timeout", "20", "--no-exclude-flagged",
     ]  # fmt: skip
     code, out = train(command, *arguments)

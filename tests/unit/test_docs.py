@@ -83,12 +83,18 @@ def flags_of(module: str) -> frozenset[str]:
     """Flags of `python -m module`, as its parser or its source declares them."""
     configs = {"kb_ray.generate": RunConfig, "kb_ray.doctor": DoctorConfig, "kb_ray.evaluate": EvaluateConfig}
     if module in configs:
-        parser: ArgumentParser = build_parser(configs[module], module)
-        return frozenset(option for action in parser._actions for option in action.option_strings)
+        return _options(build_parser(configs[module], module))
+    if module == "kb_ray.train":
+        kinds = importlib.import_module(module).COMMANDS.values()
+        return frozenset({"--config"}).union(*(_options(build_parser(kind, module)) for kind in kinds))
     if module in OPTIONS:
         fields = getattr(importlib.import_module(module), OPTIONS[module]).model_fields
         return frozenset("--" + name.strip("_").replace("_", "-") for name in fields)
     return frozenset(re.findall(r'"(--[a-z-]+)"', source_of(module).read_text(encoding="utf-8")))
+
+
+def _options(parser: ArgumentParser) -> frozenset[str]:
+    return frozenset(option for action in parser._actions for option in action.option_strings)
 
 
 def source_of(module: str) -> Path:
@@ -127,6 +133,7 @@ def test_a_flag_by_itself_is_one_of_generate(path: Path) -> None:
     elsewhere = {"--rows-per-file"} if path.name == "traces.md" else set()
     elsewhere |= flags_of("kb_ray.evaluate") if path.name == "metrics.md" else set()
     elsewhere |= flags_of("kb_ray.index") if path.name == "retrieval.md" else set()
+    elsewhere |= flags_of("kb_ray.train") if path.name == "learning.md" else set()
     assert {flag for span in alone for flag in FLAG.findall(span)} - own - elsewhere == set()
 
 
