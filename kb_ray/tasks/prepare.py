@@ -16,7 +16,7 @@ from typing import IO
 
 from kb_ray.errors import TaskError
 from kb_ray.tasks.levels import level_of
-from kb_ray.tasks.program import parse
+from kb_ray.tasks.program import check_syntax, parse
 from kb_ray.tasks.rows import Row, check_columns, code_column
 
 SFT_FILE = "sft_train.jsonl"
@@ -83,7 +83,7 @@ def _write(task_id: str, row: Row, column: str, sft: IO[str], labels: IO[str], d
     level = level_of(code, next((str(row[name]) for name in _ENTRIES if row.get(name)), None))
     example: dict[str, object] | None = None
     if triton:
-        parse(_text(row, TRITON))
+        check_syntax(_text(row, TRITON))
         instruction = (
             _text(row, INSTRUCTION) or "Rewrite this PyTorch program as a Triton kernel with the same results."
         )
