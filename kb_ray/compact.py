@@ -2,8 +2,9 @@
 
 Keeps of every (task, sample) its highest attempt. Ray Data writes the files, several at a time; the manifest comes
 last, so that it can be killed and repeated at any moment. The parts stay; `--delete-parts` removes those that the
-manifest says are in the files. One compaction at a time; a run may go on writing parts meanwhile. Knows nothing of
-what an episode holds.
+manifest says are in the files. Nothing is removed before the files are seen to be what was written, and no final file
+whose episodes were not read. One compaction at a time; a run may go on writing parts meanwhile. Knows nothing of what
+an episode holds.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError, StoreError
 from kb_ray.traces.layout import (
+    DAMAGED_PREFIX,
     FINAL_PREFIX,
     MANIFEST_KEY,
     PARTS_PREFIX,
     FinalFile,
     Manifest,
     final_key,
+    list_finals,
     list_parts,
 )
-from kb_ray.traces.reading import Survey, manifest_of, read_file, survey
+from kb_ray.traces.reading import Survey, altered, manifest_of, read_file, survey
+from kb_ray.traces.resume import read_columns
 from kb_ray.traces.schema import SCHEMA
 from kb_ray.traces.store import Store, open_store
 from kb_ray.traces.views import load_dataset_line
@@ -65,7 +69,8 @@ class CompactOptions(BaseModel):
     delete_parts: bool = False
     """Remove the parts once they are in the files."""
     skip_corrupt: bool = False
-    """Leave out files that cannot be read, and name them. Such parts are never removed."""
+    """Leave out files and rows that cannot be read, and name them. Such parts are never removed, such final files are
+    made anew from the parts still there, and kept under damaged/."""
     ray_address: str | None = None
     """Ray cluster that writes the files, as host:port; otherwise RAY_ADDRESS, or one started here."""
 
@@ -84,13 +89,18 @@ def compact(
     or is damaged (see `reading.survey`), StoreError where it cannot be read or written.
     """
     manifest = manifest_of(store)
-    known = frozenset(manifest.parts) if manifest else frozenset()
-    if manifest is None or any(key not in known for key in list_parts(store)):
-        found = survey(store, skip_corrupt=skip_corrupt)
-        for file in found.damaged:
-            print(f"skipped {file.key}: {file.reason}", file=sys.stderr)
-        manifest = _merge(found, manifest, rows_per_file, write or write_here)
-    _delete_but(store, FINAL_PREFIX, frozenset(file.key for file in manifest.files))
+    # Listed first: only what the survey has read may go.
+    finals = list_finals(store)
+    if manifest is None or not _stands(store, manifest, finals):
+        found = survey(store, skip_corrupt=skip_corrupt, strays=True)
+        _tell_damage(found, manifest)
+        if manifest is None or _adds(found, manifest):
+            manifest = _merge(found, manifest, rows_per_file, write or write_here)
+    named = frozenset(file.key for file in manifest.files)
+    # What an earlier or a killed compaction left: a glob of the folder finds each row once.
+    for key in finals:
+        if key not in named:
+            store.delete(key)
     if delete_parts:
         for key in manifest.parts:
             store.delete(key)
@@ -156,7 +166,9 @@ def write_final(store: Store, index: int, count: int, pieces: Pieces) -> FinalFi
     data = sink.getvalue()
     digest = hashlib.sha256(data).hexdigest()
     key = final_key(index, count, digest)
-    store.put_if_absent(key, data)
+    # A file of that name may be there, and damaged since.
+    if not store.put_if_absent(key, data) and store.get(key) != data:
+        store.replace(key, data)
     return FinalFile(key=key, rows=rows, bytes=len(data), sha256=digest)
 
 
@@ -176,12 +188,43 @@ def plan(found: Survey, rows_per_file: int) -> list[Pieces]:
     return plans
 
 
+def _stands(store: Store, manifest: Manifest, finals: Sequence[str]) -> bool:
+    """Whether there is nothing new, nothing that no manifest names, and every file is what was written."""
+    known = {*manifest.parts, *(file.key for file in manifest.files)}
+    return known.issuperset(list_parts(store)) and known.issuperset(finals) and not altered(store, manifest.files)
+
+
+def _adds(found: Survey, manifest: Manifest) -> bool:
+    """Whether the store holds anything that a manifest's files do not, or not any longer."""
+    known = {*manifest.parts, *(file.key for file in manifest.files)}
+    new = {key for key in found.files if key.startswith(PARTS_PREFIX)} | set(found.rows)
+    return bool(new - known) or any(file.key in known for file in found.damaged)
+
+
+def _tell_damage(found: Survey, before: Manifest | None) -> None:
+    """Names what is damaged, keeps a copy of such final files, and says how much of them is nowhere else."""
+    for file in found.damaged:
+        print(f"skipped {file.key}: {file.reason}", file=sys.stderr)
+        data = found.store.get(file.key) if file.key.startswith(FINAL_PREFIX) else None
+        if data is not None:
+            copy = DAMAGED_PREFIX + hashlib.sha256(data).hexdigest()[:16] + "-" + file.key.removeprefix(FINAL_PREFIX)
+            found.store.put_if_absent(copy, data)
+            print(f"kept {file.key} as {copy}", file=sys.stderr)
+    known = {*before.parts, *(file.key for file in before.files)} if before else set[str]()
+    if before and any(file.key in known for file in found.damaged):
+        tables = read_columns(found.store, [key for key in found.files if key in known], ("task_id", "sample"))
+        held = {(row["task_id"], row["sample"]) for _, table in tables for row in table.to_pylist()}
+        if (lost := before.rows - len(held)) > 0:
+            print(f"lost: {lost} episodes were in the damaged files alone", file=sys.stderr)
+
+
 def _merge(found: Survey, before: Manifest | None, rows_per_file: int, write: Writer) -> Manifest:
     store = found.store
     known = frozenset(before.parts) if before else frozenset()
-    # Damaged parts are not in it: they stay, and are named again next time.
-    parts = [key for key in list_parts(store) if key in known]
-    parts += [key for key in found.files if key.startswith(PARTS_PREFIX)]
+    parts = {key for key in list_parts(store) if key in known}
+    parts |= {key for key in found.files if key.startswith(PARTS_PREFIX)}
+    # Damaged parts, and those with a damaged row, are not in it: they stay, and are named again next time.
+    parts -= {file.key for file in found.damaged}
     files = tuple(write(store, plan(found, rows_per_file)))
     manifest = Manifest(
         rows=found.episodes, files=files, parts=tuple(sorted(parts)), created_at=datetime.now(UTC).isoformat()
@@ -189,6 +232,8 @@ def _merge(found: Survey, before: Manifest | None, rows_per_file: int, write: Wr
     # Another compaction would have removed these files as strays, or written a manifest of its own.
     if manifest_of(store) != before or {file.key for file in files} - set(store.list(FINAL_PREFIX)):
         raise StoreError(f"trace store {store.uri}: another compaction ran meanwhile, start this one again")
+    if broken := altered(store, files):
+        raise StoreError(f"trace store {store.uri}: {broken[0].key}: {broken[0].reason}; nothing was removed")
     store.replace(MANIFEST_KEY, manifest.model_dump_json(indent=2).encode())
     return manifest
 
@@ -241,13 +286,6 @@ def _write_row(row: dict[str, Any], uri: str, count: int, settings: dict[str, st
     except KbRayError as error:
         return {"index": row["index"], "file": "", "failure": str(error)}
     return {"index": row["index"], "file": file.model_dump_json(), "failure": ""}
-
-
-def _delete_but(store: Store, prefix: str, kept: frozenset[str]) -> None:
-    """Remove what an earlier or a killed compaction left: a glob of the folder finds each row once."""
-    for key in store.list(prefix):
-        if key not in kept:
-            store.delete(key)
 
 
 if __name__ == "__main__":

@@ -7,31 +7,29 @@ codes as generate's; a run that ended early by a signal is not evaluated. Defini
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kb_ray import logs
-from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation import board, tables
 from kb_ray.evaluation.answering import answering, is_store
-from kb_ray.evaluation.options import EvaluateConfig, EvaluateOptions, arguments
+from kb_ray.evaluation.comparing import compared
+from kb_ray.evaluation.options import EvaluateOptions, check_stores_only, parse
 from kb_ray.evaluation.results import Evaluated, Wanted, evaluate_store, read_outcomes, write, write_json
-from kb_ray.report import write_report
+from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
-from kb_ray.score.pairing import compare
 from kb_ray.traces.store import open_store
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     logs.setup("text")
-    given = arguments(sys.argv[1:] if argv is None else argv)
+    said = sys.argv[1:] if argv is None else argv
 
     async def command() -> int:
-        options = parse_command(EvaluateConfig, given, prog="python -m kb_ray.evaluate")
-        options.check()
-        return await (_compare(options) if options.compare else _evaluate(options))
+        options, given = parse(said)
+        return await (_compare(options, given) if options.compare else _evaluate(options))
 
     return exit_code_of(command)
 
@@ -55,7 +53,7 @@ async def _evaluate(options: EvaluateOptions) -> int:
         )
         print(f"written:   {count} scalars at step {options.tensorboard_step} in {options.tensorboard_log_dir}")
     report = options.results_folder / "report.html"
-    write_report(store, report, skip_corrupt=options.skip_corrupt, gpu_hour_price=options.gpu_hour_price)
+    write_page(evaluated.found, report, gpu_hour_price=options.gpu_hour_price, summary=evaluated.results.summary)
     print(f"report:    {report}")
     return 0
 
@@ -70,34 +68,44 @@ def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
     if results.published:
         print("\n" + tables.published_table(results.published))
     cost = "" if results.cost is None else f", {results.cost:.2f} at {options.gpu_hour_price:g} per hour"
-    print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}")
+    earlier = f"; {results.superseded} rows of earlier attempts are not counted" if results.superseded else ""
+    print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}{earlier}")
 
 
-async def _compare(options: EvaluateOptions) -> int:
+async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     """Two stores as they are, or two checkpoints, each evaluated in a folder of its own first."""
-    stores = []
-    for name in options.compare:
-        if is_store(name):
-            stores.append(name)
+    sides = {name: _side(name, options) for name in options.compare}
+    if len(set(sides.values())) < 2:
+        raise ConfigError(f"--compare: both are called {Path(options.compare[1]).name}, rename one or name another")
+    if all(map(is_store, sides)):
+        check_stores_only(given)
+    # A store that cannot be used is told before a checkpoint takes hours.
+    known = {uri: read_outcomes(open_store(uri), options) for name, uri in sides.items() if is_store(name)}
+    for name, uri in sides.items():
+        if uri in known:
             continue
-        output = f"{options.output.rstrip('/')}/{Path(name).expanduser().resolve().name}"
-        if output in stores:
-            raise ConfigError(f"--compare: both checkpoints are called {Path(name).name}, rename one")
-        changes = {"compare": (), "model_path": name, "output": output, "results": None}
-        code = await _evaluate(options.model_copy(update=changes))
-        if code or options.dry_run:
+        changes = {"compare": (), "model_path": name, "output": uri, "results": None}
+        if code := await _evaluate(options.model_copy(update=changes)):
             return code
-        stores.append(output)
-    first, second = (read_outcomes(open_store(uri), options) for uri in stores)
-    found = compare(first, second)
+    if options.dry_run:
+        return 0
+    first, second = ((uri, known.get(uri) or read_outcomes(open_store(uri), options)) for uri in sides.values())
+    found = compared(first[1], second[1], options)
     if not found.tasks:
-        raise ConfigError(f"--compare: {stores[0]} and {stores[1]} have no task in common that both judged")
-    print(f"first:  {stores[0]}\nsecond: {stores[1]}\n{tables.comparison_table(found)}")
-    content = {"first": stores[0], "second": stores[1], **found.model_dump(mode="json")}
+        raise ConfigError(f"--compare: {first[0]} and {second[0]} have no task in common that both judged")
+    print(f"first:  {first[0]}\nsecond: {second[0]}\n{tables.compared_table(found)}")
+    content = {"first": first[0], "second": second[0], **found.as_json()}
     folder = Path(options.results).expanduser() if options.results else Path("evaluation")
     for path in write_json(folder, {"comparison.json": content}):
         print(f"written: {path}")
     return 0
+
+
+def _side(name: str, options: EvaluateOptions) -> str:
+    """The store of one side: itself, or the one that a checkpoint's evaluation is kept in."""
+    if is_store(name):
+        return name
+    return f"{options.output.rstrip('/')}/{Path(name).expanduser().resolve().name}"
 
 
 if __name__ == "__main__":

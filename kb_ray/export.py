@@ -7,6 +7,7 @@ store or the hub fails. Knows the flags; what a view is stands in `exporting`.
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import signal
 import sys
@@ -25,6 +26,14 @@ from kb_ray.tasks.quality import FLAGS
 from kb_ray.traces.reading import Survey, survey
 from kb_ray.traces.store import open_store
 
+_FORMS = {
+    "keep": ("sft",), "target_speedup": ("sft",), "conversation": ("sft",), "reasoning": ("sft", "preference"),
+    "margin": ("preference",), "pairs_per_task": ("preference",), "same_prompt": ("preference",),
+    "allow_untimed": ("rl",),
+}  # fmt: skip
+"""Views that a flag shapes, by field of ExportOptions."""
+_NUMBERS = ("min_speedup", "max_speedup", "near_duplicates", "target_speedup", "margin")
+
 
 class _Parser(argparse.ArgumentParser):
     """argparse whose mistakes are one line."""
@@ -40,11 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_dotenv()
         given = _parser().parse_args(arguments)
         options = _options(given)
-        folder = Path(given.output or f"exports/{options.view}")
+        folder, store = Path(given.output or f"exports/{options.view}"), open_store(given.store)
+        files.apart(folder, store.uri)
         files.check(folder.absolute(), overwrite=given.overwrite)
         if given.push_to_hub:
             hub.check(given.push_to_hub)
-        found = survey(open_store(given.store), skip_corrupt=given.skip_corrupt)
+        found = survey(store, skip_corrupt=given.skip_corrupt)
         command = shlex.join(["python", "-m", "kb_ray.export", *arguments])
         made = make(found, options, folder, command=command, overwrite=given.overwrite)
         _tell(made, found)
@@ -64,12 +74,30 @@ def _tell(made: Made, found: Survey) -> None:
         print(made.loader)
 
 
+def _check_forms(given: argparse.Namespace) -> None:
+    """ConfigError for a flag that would do nothing, or a number that is none."""
+    for name, views in _FORMS.items():
+        if given.view not in views and getattr(given, name, None) not in (None, False):
+            raise ConfigError(f"--{name.replace('_', '-')} is for {' and '.join(views)}, --view is {given.view}")
+    if given.target_speedup is not None and given.keep != "fast":
+        raise ConfigError("--target-speedup says what --keep fast means: add that")
+    if given.license and given.view == "kernelbench":
+        raise ConfigError("--license is for views whose card names licences, --view is kernelbench")
+    if given.public and not given.push_to_hub:
+        raise ConfigError("--public says how --push-to-hub makes a repository: add that")
+    for name in _NUMBERS:
+        value = getattr(given, name)
+        if value is not None and not math.isfinite(value):
+            raise ConfigError(f"--{name.replace('_', '-')} {value:g}: give a number")
+
+
 def _options(given: argparse.Namespace) -> ExportOptions:
+    _check_forms(given)
     if given.near_duplicates is not None and not 0.0 < given.near_duplicates <= 1.0:
         raise ConfigError(f"--near-duplicates {given.near_duplicates:g}: give a share above 0, up to 1")
-    if given.margin < 1.0:
+    if given.margin is not None and given.margin < 1.0:
         raise ConfigError(f"--margin {given.margin:g}: at least 1")
-    if given.pairs_per_task < 1:
+    if given.pairs_per_task is not None and given.pairs_per_task < 1:
         raise ConfigError(f"--pairs-per-task {given.pairs_per_task}: at least 1")
     pairs = [entry.partition("=") for entry in given.license]
     if any(not source or not name for source, _, name in pairs):
@@ -81,10 +109,8 @@ def _options(given: argparse.Namespace) -> ExportOptions:
             min_speedup=given.min_speedup, max_speedup=given.max_speedup, with_flag=frozenset(given.flag),
             without_flag=frozenset(given.without_flag), exclude_flagged=given.exclude_flagged, trusted=given.trusted,
         ),
-        keep=given.keep, target_speedup=given.target_speedup, conversation=given.conversation,
-        reasoning=given.reasoning, margin=given.margin, pairs_per_task=given.pairs_per_task,
-        same_prompt=given.same_prompt, allow_untimed=given.allow_untimed, near_duplicates=given.near_duplicates,
-        licenses={source: name for source, _, name in pairs},
+        near_duplicates=given.near_duplicates, licenses={source: name for source, _, name in pairs},
+        **{name: value for name in _FORMS if (value := getattr(given, name)) is not None},
     )  # fmt: skip
 
 
@@ -96,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("store", metavar="STORE", help="folder or s3://bucket/prefix of a run")
     add("--view", choices=VIEWS, required=True, help="what the rows are")
     add("--output", metavar="DIR", help="folder to make (exports/VIEW)")
-    add("--overwrite", action="store_true", help="replace what the folder holds")
+    add("--overwrite", action="store_true", help="replace the earlier export that the folder holds")
     add("--skip-corrupt", action="store_true", help="leave out files that cannot be read, and name them")
 
     parser.set_defaults(status=[], source=[], level=[], flag=[], without_flag=[], license=[])
@@ -130,15 +156,20 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
 
 def _add_forms(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--keep", choices=("correct", "fast", "best", "all"), default="correct", help="sft: which answer (%(default)s)")
-    add("--target-speedup", type=float, default=1.0, metavar="X", help="sft: what --keep fast means (%(default)s)")
-    add("--conversation", choices=("whole", "last"), default="whole", help="sft: all turns or one (%(default)s)")
-    add("--reasoning", choices=("drop", "field", "inline"), default="drop",
-        help="sft, preference: leave it out, as reasoning_content, or in <think> tags (%(default)s)")  # fmt: skip
-    add("--margin", type=float, default=1.2, metavar="X", help="preference: how much faster is faster (%(default)s)")
-    add("--pairs-per-task", type=int, default=4, metavar="N", help="preference: at most (%(default)s)")
-    add("--same-prompt", action="store_true", help="preference: only answers to the very same messages")
-    add("--allow-untimed", action="store_true", help="rl: a CPU's verdicts are rewards too, for correctness")
+    add("--keep", choices=("correct", "fast", "best", "all"), help="sft: which answer (correct)")
+    add("--target-speedup", type=float, metavar="X", help="sft: what --keep fast means (1.0)")
+    add("--conversation", choices=("whole", "last"), help="sft: all turns or one (whole)")
+    add("--reasoning", choices=("drop", "field", "inline"),
+        help="sft, preference: leave it out, as reasoning_content, or in <think> tags (drop)")  # fmt: skip
+    add("--margin", type=float, metavar="X", help="preference: how much faster is faster (1.2)")
+    add("--pairs-per-task", type=int, metavar="N", help="preference: at most (4)")
+    add("--same-prompt", action="store_true", default=None, help="preference: only answers to the very same messages")
+    add(
+        "--allow-untimed",
+        action="store_true",
+        default=None,
+        help="rl: a CPU's verdicts are rewards too, for correctness",
+    )
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kb_ray.extraction.bare import from_first_code_line, indented, segments
+from kb_ray.extraction.bare import ends_in_prose, from_first_code_line, indented, segments, split_marks
 from kb_ray.extraction.blocks import Block, find_blocks
 from kb_ray.extraction.joining import join
 from kb_ray.extraction.reasoning import split_reasoning, unclosed_reasoning
@@ -52,12 +52,13 @@ def extract(completion: Completion) -> Candidate | NoCandidate:
     raw = normalise(completion.text)
     answer = split_reasoning(raw)[0]
     cut = completion.finish_reason == "length"
+    open_end = cut and not unclosed_reasoning(raw)
     blocks = [b for b in find_blocks(answer)[-_MAX_BLOCKS:] if b.code.strip() and not b.foreign]
-    marked = _read([block for block in blocks if block.closed or not cut])
+    marked = _read([block for block in blocks if block.closed or not open_end or ends_in_prose(block.code)])
     found = _complete(marked)
     if found:
         return found
-    bare = _read([] if cut else [Block(answer, "bare", closed=True)])
+    bare = _read([Block(answer, "bare", closed=True)] if not open_end or ends_in_prose(answer) else [])
     found = _complete(bare) or _in_quotation(answer, blocks, cut) or _broken(marked) or _broken(bare)
     if found:
         return found
@@ -76,10 +77,10 @@ def _parsed(block: Block) -> list[Piece]:
     for code, suffix in _spellings(block.code):
         if shape := outline(code):
             return [Piece(code.strip("\n") + "\n", rule + suffix, shape)]
-    if block.rule == "fence" and block.closed:
-        return []
     rule = rule if block.rule == "bare" else f"{rule}+prose"
     parts = segments(block.code)
+    if not parts and (apart := split_marks(block.code)) != block.code:
+        parts = segments(apart)
     found = [Piece(part, rule, shape) for part in parts if (shape := outline(part))]
     if not found and block.rule == "bare":
         # The bodies of broken functions are indented too: only a run with an entry point is an answer.

@@ -20,10 +20,11 @@ from kb_ray.reporting.drawing import check_available, draw_all
 from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
 from kb_ray.score.summary import Summary
-from kb_ray.traces.reading import survey
+from kb_ray.traces.reading import Survey, survey
 from kb_ray.traces.store import Store, open_store
 
 PAGE_NAME = "report.html"
+_PORT = 8790
 
 
 class ReportOptions(BaseModel):
@@ -55,8 +56,20 @@ class ReportOptions(BaseModel):
     """Show the page in the browser."""
     live: bool = False
     """Serve the page on this machine, made again as the run goes on, until Ctrl-C. Writes no file."""
-    port: int = Field(8790, ge=0, le=65535)
+    port: int = Field(_PORT, ge=0, le=65535)
     """Port of --live on 127.0.0.1; 0 takes a free one."""
+
+    def check(self) -> None:
+        """ConfigError where settings exclude each other, or would make a folder of the name `s3:`."""
+        places = {"--output": self.output, "--plots": self.plots}
+        named = {flag: path for flag, path in places.items() if path is not None}
+        if self.live and named:
+            raise ConfigError(f"--live and {' and '.join(named)} exclude each other: a live page writes no file")
+        if not self.live and self.port != _PORT:
+            raise ConfigError("--port: only a page of --live is served")
+        for flag, path in named.items():
+            if path.parts and path.parts[0].endswith(":"):
+                raise ConfigError(f"{flag}: {path} is no local path: name one, and copy it from there")
 
 
 def write_report(
@@ -80,6 +93,22 @@ def write_report(
     if plots is not None:
         check_available()
     found = survey(opened, skip_corrupt=skip_corrupt)
+    return write_page(
+        found, path, episodes=episodes, seed=seed, plots=plots, gpu_hour_price=gpu_hour_price, summary=summary
+    )
+
+
+def write_page(
+    found: Survey,
+    path: Path | str,
+    *,
+    episodes: int = EPISODES_SHOWN,
+    seed: int = 0,
+    plots: Path | None = None,
+    gpu_hour_price: float | None = None,
+    summary: Summary | None = None,
+) -> Report:
+    """The same of a store that was looked at, or of the part of it that `found` is about."""
     report = make_report(found, episodes=episodes, seed=seed, gpu_hour_price=gpu_hour_price, summary=summary)
     try:
         _replace(Path(path), report.html)
@@ -102,6 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for unusable input, 1 where the store fails."""
     try:
         options = parse_options(ReportOptions, sys.argv[1:] if argv is None else argv)
+        options.check()
         return _serve(options) if options.live else _write(options)
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -62,6 +62,9 @@ def answering(options: EvaluateOptions) -> tuple[EvaluateOptions, Completer | No
         from kb_ray.model.sample_files import SampleFiles
 
         files = SampleFiles(options.samples_dir)
+        # The number itself is fine: the command that goes on with such a run names it.
+        if options.samples not in (EvaluateOptions.model_fields["samples"].default, files.samples):
+            raise ConfigError(f"--samples: the files of {options.samples_dir} are {files.samples} samples of a task")
         levels = options.level or files.levels
         if not options.tasks:
             changes["tasks"] = ("kernelbench:" + ",".join(map(str, levels)),)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kb_ray.records import Episode, Timing, Turn, Verdict
+from kb_ray.errors import ConfigError
+from kb_ray.records import REDONE_ON_RESUME, Episode, StopReason, Timing, Turn, Verdict
 from kb_ray.score.formulas import mean, pass_at_k
 from kb_ray.score.outcomes import Outcome
 
@@ -42,23 +43,36 @@ def tritonrl(model: str, found: Sequence[Outcome]) -> Json:
 
 
 class KernelBenchRuns:
-    """KernelBench's files by level, one episode after another. Episodes of other tasks are left out."""
+    """KernelBench's files by level, one episode after another.
+
+    Over the judged episodes of KernelBench's problems, as the metrics are: other tasks and failures that say nothing
+    of the model are left out, and a prompt that never fitted counts as a wrong kernel.
+    """
 
     def __init__(self) -> None:
+        self._problems: dict[tuple[int, int], str] = {}
         self._results: dict[int, dict[int, list[Json]]] = {}
         self._references: dict[int, dict[str, list[float]]] = {}
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Takes those that have a level and a problem's number."""
+        """Takes those that count, each (task, sample) once. ConfigError where two tasks are one problem there."""
         for episode in episodes:
             task = episode.task
-            if task.level is None or task.problem_id is None or episode.best_turn is None:
+            if task.source != "kernelbench" or episode.stop_reason in REDONE_ON_RESUME:
                 continue
-            turn = episode.turns[episode.best_turn]
+            if task.level is None or task.problem_id is None:
+                continue
+            known = self._problems.setdefault((task.level, task.problem_id), task.task_id)
+            if known != task.task_id:
+                raise ConfigError(
+                    f"--format kernelbench: {known} and {task.task_id} are both problem {task.problem_id} of level "
+                    f"{task.level}, evaluate them apart"
+                )
+            turn = None if episode.best_turn is None else episode.turns[episode.best_turn]
             problems = self._results.setdefault(task.level, {})
-            problems.setdefault(task.problem_id, []).append(_entry(episode.sample, turn))
+            problems.setdefault(task.problem_id, []).append(_entry(episode.sample, turn, episode.stop_reason))
             times = self._references.setdefault(task.level, {}).setdefault(f"{task.name}.py", [])
-            if turn.verdict.reference_time is not None:
+            if turn is not None and turn.verdict.reference_time is not None:
                 times.append(turn.verdict.reference_time.trimmed_mean_ms)
 
     @property
@@ -110,7 +124,10 @@ class KernelBenchRuns:
         return {f"level{level}": {name: {"mean": mean(found) or 0.0} for name, found in sorted(times.items())}}
 
 
-def _entry(sample: int, turn: Turn) -> Json:
+def _entry(sample: int, turn: Turn | None, stop_reason: StopReason) -> Json:
+    if turn is None:
+        told = {"compiled": False, "correctness": False, "metadata": {"status": stop_reason.value}}
+        return {"sample_id": sample, **told, "runtime": _NOT_TIMED, "runtime_stats": {}}
     verdict = turn.verdict
     # KernelBench knows no doubt: a speed that cannot be trusted must not come out as a fast, right kernel.
     doubtful = verdict.correct and verdict.timed and not verdict.trusted

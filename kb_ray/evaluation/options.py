@@ -5,13 +5,14 @@ Says what may be asked for and which settings exclude each other. Does not know 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import Field, create_model
 
 from kb_ray.config import RunConfig, Shown
+from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
 
 Format = Literal["tritonrl", "kernelbench"]
@@ -73,8 +74,11 @@ class EvaluateOptions(RunConfig):
             return self.tasks
         return ("kernelbench" + (":" + ",".join(map(str, self.level)) if self.level else ""),)
 
-    def check(self) -> None:
-        """ConfigError where settings exclude each other. Not a validator: it is about no single setting."""
+    def check(self, given: Collection[str] = ()) -> None:
+        """ConfigError where settings exclude each other, or one of those `given` would do nothing.
+
+        Not a validator: it is about no single setting.
+        """
         named = {
             "--from": self.source_store,
             "--model": self.model,
@@ -83,11 +87,22 @@ class EvaluateOptions(RunConfig):
             "--samples-dir": self.samples_dir,
             "--compare": self.compare or None,
         }
-        given = [flag for flag, value in named.items() if value is not None]
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} exclude each other: name one")
+        sources = [flag for flag, value in named.items() if value is not None]
+        if "vllm_url" in given and sources != ["--model"]:
+            sources.append("--vllm-url")
+        if len(sources) > 1:
+            raise ConfigError(f"{' and '.join(sources)} exclude each other: name one")
         if self.compare and len(self.compare) != 2:
             raise ConfigError("--compare: two stores or checkpoints are needed")
+        if self.source_store is not None:
+            refuse(set(given) - _OF_A_STORE, "--from", "the store is read and nothing is run")
+        if self.compare:
+            refuse(_NOT_COMPARED & set(given), "--compare", "it writes comparison.json alone")
+        if "tensorboard_step" in given and self.tensorboard_log_dir is None:
+            raise ConfigError("--tensorboard-step: nothing is logged without --tensorboard-log-dir")
+        for flag, folder in (("--results", self.results), ("--tensorboard-log-dir", self.tensorboard_log_dir)):
+            if folder is not None and "://" in folder:
+                raise ConfigError(f"{flag}: {folder} is no local folder: name one, and copy it from there")
 
 
 # A flag called --from cannot be written as an attribute: it is a word of Python.
@@ -100,9 +115,43 @@ EvaluateConfig: type[EvaluateOptions] = create_model(
 )
 
 
+_PROGRAM = "python -m kb_ray.evaluate"
+_OF_STORES = frozenset({"level", "num_tasks", "exclude_flagged", "results", "skip_corrupt", "log_format"})
+"""What can be asked of any store."""
+_NOT_COMPARED = frozenset({"format", "tensorboard_log_dir", "tensorboard_step"})
+_OF_A_STORE = _OF_STORES | _NOT_COMPARED | {"from", "gpu_hour_price"}
+
+
+def parse(argv: Sequence[str]) -> tuple[EvaluateOptions, frozenset[str]]:
+    """(settings, names of those that this very command sets). ConfigError as `parse_command` and `check`.
+
+    What the environment sets is not among the names: it is there for every command, and may well do nothing here.
+    """
+    options = parse_command(EvaluateConfig, arguments(argv), prog=_PROGRAM)
+    surroundings = parse_command(EvaluateConfig, (), prog=_PROGRAM)
+    given = frozenset(
+        name for name in EvaluateConfig.model_fields if getattr(options, name) != getattr(surroundings, name)
+    )
+    options.check(given)
+    return options, given
+
+
+def check_stores_only(given: Collection[str]) -> None:
+    """ConfigError where two stores are compared and a setting is `given` that only a run would heed."""
+    refuse(set(given) - _OF_STORES - {"compare"}, "--compare", "two stores are read and nothing is run")
+
+
+def refuse(names: Collection[str], flag: str, because: str) -> None:
+    """ConfigError where there are names of settings that do nothing beside `flag`."""
+    if names:
+        flags = " and ".join("--" + name.replace("_", "-") for name in sorted(names))
+        raise ConfigError(f"{flag} and {flags} exclude each other: {because}")
+
+
 def arguments(argv: Sequence[str]) -> list[str]:
-    """`argv` with `--compare A B` as `--compare A --compare B`, which is how a repeatable flag is read."""
-    found = list(argv)
+    """`argv` as the parser reads it: `--compare A B` as two flags, `--model_path` with dashes, and a list that is
+    given as key=value more than once as one list."""
+    found = _joined([_dashed(item) for item in argv])
     for index, item in enumerate(found[:-2]):
         if (
             item == "--compare"
@@ -111,3 +160,36 @@ def arguments(argv: Sequence[str]) -> list[str]:
         ):
             return [*found[: index + 2], "--compare", *found[index + 2 :]]
     return found
+
+
+def _dashed(item: str) -> str:
+    name, equals, value = item.partition("=")
+    return name.replace("_", "-") + equals + value if item.startswith("--") else item
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """Assignments to the same list as one, where the first of them stands."""
+    found: list[str] = []
+    places: dict[str, int] = {}
+    for index, item in enumerate(argv):
+        name, equals, value = item.partition("=")
+        name = name.replace("-", "_")
+        if item.startswith("-") or not equals or not _is_list(name) or (index and _takes_a_value(argv[index - 1])):
+            found.append(item)
+        elif name in places and "[" not in (value[:1], found[places[name]].partition("=")[2][:1]):
+            found[places[name]] += f" {value}"
+        else:
+            places[name] = len(found)
+            found.append(item)
+    return found
+
+
+def _is_list(name: str) -> bool:
+    return name in EvaluateConfig.model_fields and get_origin(EvaluateConfig.model_fields[name].annotation) is tuple
+
+
+def _takes_a_value(item: str) -> bool:
+    """Whether what follows belongs to this flag."""
+    name = item.removeprefix("--").removeprefix("no-").replace("-", "_")
+    field = EvaluateConfig.model_fields.get(name)
+    return item.startswith("-") and "=" not in item and (field is None or field.annotation is not bool)

@@ -6,8 +6,9 @@ Reads one store and writes one local folder; prints nothing. Which store and why
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import kb_ray
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
 from kb_ray.evaluation.options import EvaluateOptions
-from kb_ray.records import Episode, Record
+from kb_ray.records import Record
 from kb_ray.score.baselines import PublishedRow, published
 from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, flagged_tasks, outcomes
@@ -40,8 +41,10 @@ class Results(Record):
     model: str | None
     skipped_files: tuple[str, ...] = ()
     """Damaged files that were left out."""
+    superseded: int
+    """Rows of the store that a later attempt replaced: in no number here."""
     gpu_hours: float
-    """GPU hours of verdicts."""
+    """GPU hours of the verdicts on the episodes that were evaluated, flagged ones among them unless excluded."""
     cost: float | None = None
     """`gpu_hours` times the price, where one was given."""
     summary: Summary
@@ -53,16 +56,24 @@ class Evaluated:
     """A store, looked at."""
 
     found: Survey
+    """Of the episodes that are wanted and no other."""
     outcomes: list[Outcome]
-    """Episodes that are wanted; each (task, sample) once."""
+    """Those episodes, in the order of the survey; each (task, sample) once."""
     results: Results
 
 
 def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None = None) -> Evaluated:
     """Metrics of the store's episodes, or of those `wanted`. ConfigError where nothing is left or files are damaged."""
     found = survey(store, skip_corrupt=options.skip_corrupt)
-    kept = _filtered(list(outcomes(read_episodes(found))), options, wanted, store.uri)
+    everything = list(outcomes(read_episodes(found)))
+    asked = _asked(everything, options, wanted, store.uri)
+    flagged = flagged_tasks(asked)
+    kept = _first(_unflagged(asked, flagged, store.uri) if options.exclude_flagged else asked, options, wanted)
     summary = summarise_outcomes(kept, exclude_flagged=options.exclude_flagged)
+    if options.exclude_flagged:
+        # Their names are told though nothing else is.
+        summary = summary.model_copy(update={"flagged_tasks": tuple(sorted(flagged))})
+    found = _narrowed(found, everything, kept)
     run = _run(store)
     hours = sum(turn.gpu_s for item in kept for turn in item.turns) / 3600
     price = options.gpu_hour_price
@@ -72,20 +83,19 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
         fingerprint=run.get("fingerprint"),
         model=run.get("model"),
         skipped_files=tuple(file.key for file in found.damaged),
+        superseded=found.superseded,
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,
-        published=published(kept, summary),
+        published=published(kept),
     )
     return Evaluated(found, kept, results)
 
 
 def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
-    """Outcomes of a store that are wanted, for a comparison."""
+    """Outcomes of a store that a comparison may use: flags and --num-tasks are about both sides together."""
     found = survey(store, skip_corrupt=options.skip_corrupt)
-    kept = _filtered(list(outcomes(read_episodes(found))), options, None, store.uri)
-    flagged = flagged_tasks(kept) if options.exclude_flagged else frozenset()
-    return [item for item in kept if item.task_id not in flagged]
+    return _asked(list(outcomes(read_episodes(found))), options, None, store.uri)
 
 
 def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
@@ -118,9 +128,9 @@ def write_json(folder: Path, files: dict[str, Any]) -> list[Path]:
 def _kernelbench(evaluated: Evaluated) -> dict[str, Any]:
     """A run folder for each level, since KernelBench's own files name no level."""
     runs = KernelBenchRuns()
-    runs.add(_episodes(evaluated))
+    runs.add(read_episodes(evaluated.found))
     if not runs.levels:
-        raise ConfigError("--format kernelbench: no episode has a level and a problem number, as KernelBench's have")
+        raise ConfigError("--format kernelbench: no judged episode is of a KernelBench problem with level and number")
     files: dict[str, Any] = {}
     for level in runs.levels:
         folder = f"kernelbench/level{level}"
@@ -130,25 +140,51 @@ def _kernelbench(evaluated: Evaluated) -> dict[str, Any]:
     return files
 
 
-def _episodes(evaluated: Evaluated) -> Iterator[Episode]:
-    """The same episodes again: their texts and times were not kept."""
-    wanted = {item.episode_id for item in evaluated.outcomes}
-    return (episode for episode in read_episodes(evaluated.found) if episode.episode_id in wanted)
+def first_tasks(task_ids: Iterable[str], count: int | None) -> frozenset[str]:
+    """The first `count` of these tasks by id, numbers in it as numbers; all where None.
+
+    Not in a store's own order, which is the order in which episodes happened to end.
+    """
+    return frozenset(sorted(set(task_ids), key=_natural)[:count])
 
 
-def _filtered(found: list[Outcome], options: EvaluateOptions, wanted: Wanted | None, uri: str) -> list[Outcome]:
+def _natural(task_id: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", task_id) if part]
+
+
+def _asked(found: list[Outcome], options: EvaluateOptions, wanted: Wanted | None, uri: str) -> list[Outcome]:
+    """What was planned, of the levels that were asked for. ConfigError where that is nothing."""
     kept = [item for item in found if wanted is None or wanted(item.task_id, item.sample)]
     _some(kept, found, "what was asked for", uri)
     if options.level:
         kept, before = [item for item in kept if item.level in options.level], kept
         _some(kept, before, f"--level {' '.join(map(str, options.level))}", uri)
-    if options.num_tasks is not None and wanted is None:
-        first = set(list(dict.fromkeys(item.task_id for item in kept))[: options.num_tasks])
-        kept = [item for item in kept if item.task_id in first]
-    if options.exclude_flagged:
-        flagged = flagged_tasks(kept)
-        _some([item for item in kept if item.task_id not in flagged], kept, "--exclude-flagged", uri)
     return kept
+
+
+def _unflagged(found: list[Outcome], flagged: Collection[str], uri: str) -> list[Outcome]:
+    kept = [item for item in found if item.task_id not in flagged]
+    _some(kept, found, "--exclude-flagged", uri)
+    return kept
+
+
+def _first(found: list[Outcome], options: EvaluateOptions, wanted: Wanted | None) -> list[Outcome]:
+    """--num-tasks; a plan has taken its first tasks already."""
+    if options.num_tasks is None or wanted is not None:
+        return found
+    first = first_tasks((item.task_id for item in found), options.num_tasks)
+    return [item for item in found if item.task_id in first]
+
+
+def _narrowed(found: Survey, everything: Sequence[Outcome], kept: Sequence[Outcome]) -> Survey:
+    """The survey with the rows of `kept` alone; `everything` is what its rows hold, in their order."""
+    ids = {(item.task_id, item.sample) for item in kept}
+    places = [(key, row) for key, held in found.rows.items() for row in held]
+    rows: dict[str, list[int]] = {}
+    for (key, row), item in zip(places, everything, strict=True):
+        if (item.task_id, item.sample) in ids:
+            rows.setdefault(key, []).append(row)
+    return replace(found, rows={key: tuple(held) for key, held in rows.items()})
 
 
 def _some(kept: list[Outcome], before: list[Outcome], by: str, uri: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kb_ray.evaluation.comparing import Compared
 from kb_ray.score.baselines import PublishedRow
 from kb_ray.score.pairing import Comparison, Difference
 from kb_ray.score.summary import Answers, Estimate, Scope, Summary
@@ -78,6 +79,16 @@ def comparison_table(found: Comparison) -> str:
     lines.append(_aligned(rows))
     for name, tasks in (("gained", found.gained), ("lost", found.lost)):
         lines.append(f"{name}: {len(tasks)}" + (f" ({', '.join(tasks)})" if tasks else ""))
+    return "\n".join(lines)
+
+
+def compared_table(found: Compared) -> str:
+    """The comparison, and that of flagged tasks below it."""
+    lines = [comparison_table(found.comparison)]
+    if found.flagged is not None:
+        lines += ["", "flagged tasks, not in what stands above:", comparison_table(found.flagged)]
+    if found.flagged_tasks:
+        lines.append(f"flagged: {', '.join(found.flagged_tasks)}")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """Files of an export: rows to Parquet shards or a JSON array, a part at a time, under a folder that appears whole.
 
+An export is known by its card and by the names of its files; a folder that holds anything else is never replaced.
 Knows neither views nor traces.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -24,6 +26,12 @@ SHARD_BYTES = 256 * 1024**2
 _GROUP_ROWS = 500
 _GROUP_BYTES = 32 * 1024**2
 _BATCH_ROWS = 50
+CARD = "README.md"
+_CARD_MARK = re.compile(r"\A---\n(?:.*\n)*?- kb-ray-\w+\n", re.MULTILINE)
+"""The head of a card with its tag, `kb-ray-VIEW`."""
+_OWN_FILES = re.compile(
+    r"README\.md|data/train-\d{5}-of-\d{5}\.parquet|reasoning_traces(_multiturn)?\.json|level_\w+_kernel\.py"
+)
 
 
 @contextmanager
@@ -43,6 +51,8 @@ def appearing(folder: Path, *, overwrite: bool) -> Iterator[Path]:
         yield scratch
         # mkdtemp makes folders for their owner alone.
         scratch.chmod(0o755)
+        # Something may have come there meanwhile.
+        check(folder, overwrite=overwrite)
         _replace(scratch, folder)
     except OSError as error:
         raise ConfigError(f"--output {folder}: {error.strerror or error}") from error
@@ -51,11 +61,30 @@ def appearing(folder: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def check(folder: Path, *, overwrite: bool) -> None:
-    """ConfigError where `folder` is a file, or holds something and may not be overwritten."""
+    """ConfigError where `folder` is a file, or holds something and may not be overwritten.
+
+    Only what an export wrote may be: a card, and beside it no file but an export's.
+    """
     if folder.is_file():
         raise ConfigError(f"--output {folder}: it is a file, name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not overwrite:
         raise ConfigError(f"--output {folder}: it holds something, name another or add --overwrite")
+    if foreign := _foreign(folder):
+        raise ConfigError(
+            f"--output {folder}: {foreign}, and --overwrite replaces an earlier export alone; name another folder"
+        )
+
+
+def apart(folder: Path, store: str) -> None:
+    """ConfigError where `folder` is a local store (its absolute path; a URI of another kind is none), holds it, or
+    lies in it."""
+    if "://" in store:
+        return
+    output, traces = folder.resolve(), Path(store).resolve()
+    if output == traces or output in traces.parents or traces in output.parents:
+        raise ConfigError(f"--output {folder}: it is, holds or lies in the trace store {store}, name a folder apart")
 
 
 def write_parquet(rows: Iterable[dict[str, Any]], schema: pa.Schema, folder: Path) -> int:
@@ -102,6 +131,20 @@ def write_texts(rows: Iterable[dict[str, Any]], folder: Path) -> int:
         (folder / row["file"]).write_text(row["text"], encoding="utf-8")
         count += 1
     return count
+
+
+def _foreign(folder: Path) -> str:
+    """What speaks against a folder being an export and nothing else; empty where nothing does."""
+    try:
+        if _CARD_MARK.match((folder / CARD).read_text(encoding="utf-8")) is None:
+            return f"its {CARD} is not the card of an export"
+    except (OSError, ValueError):
+        return f"it holds no {CARD} of an export"
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not ((name == "data" and path.is_dir()) or _OWN_FILES.fullmatch(name)):
+            return f"it holds {name}"
+    return ""
 
 
 def _closed(writer: pq.ParquetWriter, file: Any) -> tuple[None, None]:

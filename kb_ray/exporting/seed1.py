@@ -6,7 +6,8 @@ number is a number: a speedup that was not measured is 0.0. Does not know files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from kb_ray.exporting.answers import as_chat, through
@@ -14,7 +15,7 @@ from kb_ray.exporting.options import ExportOptions
 from kb_ray.exporting.raw import best_passes
 from kb_ray.exporting.sieve import Sieve
 from kb_ray.records import Episode, StopReason, Task, Turn, Verdict
-from kb_ray.traces.reading import Survey, read_episodes
+from kb_ray.traces.reading import Survey, read_episodes, read_tables
 from kb_ray.traces.run import read_run
 
 FILE = "reasoning_traces.json"
@@ -33,18 +34,19 @@ def is_multi_turn(found: Survey) -> bool:
 def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
     """One record for each episode with an answer."""
     make = multi_turn_record if is_multi_turn(found) else single_turn_record
+    shared = _shared_keys(found)
     for episode in filter(sieve.episode, read_episodes(found)):
         if not episode.turns:
             sieve.refuse("episodes without an answer")
         elif best_passes(episode, sieve):
-            yield make(episode)
+            yield make(episode, _key(episode.task, episode.sample, shared))
 
 
-def multi_turn_record(episode: Episode) -> dict[str, Any]:
+def multi_turn_record(episode: Episode, key: str) -> dict[str, Any]:
     """A finished dialogue. `final_*` are the last turn's there, and `full_messages` ends before its answer."""
     last = episode.turns[-1]
     return {
-        **_head(episode),
+        **_head(episode, key),
         "num_turns": len(episode.turns),
         "stop_reason": _STOP_REASONS.get(episode.stop_reason, str(episode.stop_reason)),
         "final_triton_code": last.triton_code,
@@ -55,20 +57,19 @@ def multi_turn_record(episode: Episode) -> dict[str, Any]:
     }
 
 
-def single_turn_record(episode: Episode) -> dict[str, Any]:
+def single_turn_record(episode: Episode, key: str) -> dict[str, Any]:
     """One answer; one without code is kept in the short form that the first document's program gives it."""
     turn = episode.turns[0]
     completion = turn.completion
-    head = _head(episode)
     if turn.triton_code is None:
         return {
-            "sample_key": head["sample_key"],
+            "sample_key": key,
             "error": _NO_CODE,
             "full_completion": completion.text,
             "model_reasoning": completion.reasoning,
         }
     return {
-        **head,
+        **_head(episode, key),
         "reasoning": completion.reasoning,
         "triton_code": turn.triton_code,
         "full_completion": completion.text,
@@ -79,21 +80,38 @@ def single_turn_record(episode: Episode) -> dict[str, Any]:
 
 def sample_key(task: Task, sample: int) -> str:
     """`kernelbench_80`, `kernelbook_1174`; further samples of a task end in `_s1`, `_s2`, ..."""
-    inner: str | int = task.name
-    if task.source == "kernelbench" and task.problem_id is not None:
-        inner = task.problem_id
-    elif task.source == "kernelbook":
-        inner = task.task_id.rpartition("/")[2]
-    key = f"{task.source}_{inner}"
-    return f"{key}_s{sample}" if sample else key
+    return _short(task.task_id, task.source, task.name, task.problem_id, sample)
 
 
-def _head(episode: Episode) -> dict[str, Any]:
+def _short(task_id: str, source: str, name: str, problem_id: int | None, sample: int) -> str:
+    inner: str | int = name
+    if source == "kernelbench" and problem_id is not None:
+        inner = problem_id
+    elif source == "kernelbook":
+        inner = task_id.rpartition("/")[2]
+    return f"{source}_{inner}_s{sample}" if sample else f"{source}_{inner}"
+
+
+def _shared_keys(found: Survey) -> frozenset[str]:
+    """Keys that several episodes of the store would have: problem 19 of two levels, files of one name."""
+    count: Counter[str] = Counter()
+    for table in read_tables(found, ("task_id", "source", "name", "problem_id", "sample")):
+        count.update(_short(**row) for row in table.to_pylist())
+    return frozenset(key for key, times in count.items() if times > 1)
+
+
+def _key(task: Task, sample: int, shared: Collection[str]) -> str:
+    """The key as that program makes it, or the whole task id where it would not be the only one of its kind."""
+    key = sample_key(task, sample)
+    return f"{task.task_id}#{sample}" if key in shared else key
+
+
+def _head(episode: Episode, key: str) -> dict[str, Any]:
     task = episode.task
     # That program knows neither names nor levels of KernelBook's rows.
     named = task.source != "kernelbook"
     return {
-        "sample_key": sample_key(task, episode.sample),
+        "sample_key": key,
         "source": task.source,
         "level": task.level if named else None,
         "name": task.name if named else None,

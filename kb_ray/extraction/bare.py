@@ -16,13 +16,37 @@ CODE_START = re.compile(
     r"|[A-Za-z_]\w*(?::[^=\n]+)? ?= ?[^=\s])"
 )
 _CODE_LIKE = re.compile(r"^\s*(?:@triton\b|def \w+\s*\(|class \w+\s*[(:])|^(?: {4,}|\t)(?![-*+•\d])\S")
+# The line that follows code when an answer was cut: at least two words, or the beginning of a closing mark.
+_PROSE = re.compile(r"\S+ +\S|</|`")
+_MAYBE_CODE = re.compile(
+    r"\s|@|(?:async|class|def|del|for|from|global|if|import|raise|return|try|while|with)\b|\w+\s*[=(\[.]"
+)
+_GLUED = re.compile(r"(?<=[^\s`])(`{3,})[ \t]*$", re.MULTILINE)
 _MAX_PARSES = 200
 
 
 def segments(text: str) -> list[str]:
     """The stretches of code in `text`, each of which parses; none where broken code stands between them."""
     lines = text.split("\n")
-    found: list[str] = []
+    return ["\n".join(lines[start:end]).rstrip() + "\n" for start, end in _stretches(lines)]
+
+
+def ends_in_prose(text: str) -> bool:
+    """Whether text that was cut holds code and was cut after it, in prose or in a mark that closes the code."""
+    lines = text.split("\n")
+    found = _stretches(lines)
+    rest = [line for line in lines[found[-1][1] :] if line.strip()] if found else []
+    return bool(rest) and not _MAYBE_CODE.match(rest[0]) and bool(_PROSE.match(rest[0]))
+
+
+def split_marks(text: str) -> str:
+    """The text with fence marks at the end of a line of code on a line of their own."""
+    return _GLUED.sub("\n\\1", text)
+
+
+def _stretches(lines: list[str]) -> list[tuple[int, int]]:
+    """(first line, line behind the last) of each stretch of code; see `segments`."""
+    found: list[tuple[int, int]] = []
     budget = _MAX_PARSES
     start = 0
     while start < len(lines) and budget > 0:
@@ -38,7 +62,7 @@ def segments(text: str) -> list[str]:
                 return []
             start += 1
         else:
-            found.append("\n".join(lines[start:end]).rstrip() + "\n")
+            found.append((start, end))
             start = end
     return found
 

@@ -6,7 +6,9 @@ docstring is still that docstring. Which piece is the answer is not decided here
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -26,6 +28,7 @@ _OTHER_LANGUAGES = re.compile(
     r"|diff|patch|c|h|cc|cpp|c\+\+|cuda|cu|hip|ptx|llvm|mlir|rust|go|java|sql|js|javascript|ts|typescript|latex"
     r"|tex|math|mermaid|dot"
 )
+_PYTHON = re.compile(r"^[ \t]*(?:@triton\b|def \w+ *\(|class \w+ *[(:]|import (?:torch|triton)\b)", re.MULTILINE)
 _MAX_CLOSERS = 16
 _MAX_DEPTH = 4
 
@@ -40,7 +43,7 @@ class Block:
     closed: bool
     """Whether its end is marked; an open block reaches to the end of the text."""
     foreign: bool = False
-    """Whether its label names another language than Python."""
+    """Whether its label names another language than Python, and its content does not show otherwise."""
 
 
 def find_blocks(text: str, depth: int = 0) -> list[Block]:
@@ -81,19 +84,26 @@ def _fenced(text: str, mark: re.Match[str], depth: int) -> tuple[list[Block], in
     if not _parses(content) and (inner := _within(content, closed, depth)):
         return inner, resume
     words = re.split(r"[\s{}.:,=]+", info.lower().lstrip("{. "), maxsplit=1)
-    return [Block(content, "fence", closed, foreign=bool(_OTHER_LANGUAGES.fullmatch(words[0])))], resume
+    foreign = bool(_OTHER_LANGUAGES.fullmatch(words[0])) and not (_PYTHON.search(content) and _parses(content))
+    return [Block(content, "fence", closed, foreign)], resume
 
 
 def _fence_end(text: str, start: int, fence: str) -> tuple[int, int, bool]:
     """(end of content, where to go on, closed) of the fence whose content begins at `start`.
 
     The first closing fence ends it, unless a docstring is open there: then the first one that leaves code
-    which parses.
+    which parses. One at the end of a line of code counts where the code parses up to it and no further.
     """
     run = f"{re.escape(fence[0])}{{{len(fence)},}}"
-    closer = re.compile(rf"^[ \t]*{run}[ \t]*(?:</triton>[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
+    tail = rf"{run}[ \t]*(?:</triton>[ \t]*)?$"
+    closer = re.compile(rf"^[ \t]*{tail}", re.IGNORECASE | re.MULTILINE)
     ends = [(m.start(), m.end(), True) for m in islice(closer.finditer(text, start), _MAX_CLOSERS)]
     ends.append((len(text), len(text), False))
+    glued = re.compile(rf"(?<=[^\s{fence[0]}]){tail}", re.IGNORECASE | re.MULTILINE)
+    if glued.search(text, start, ends[0][1]) and not _parses(text[start : ends[0][0]]):
+        marks = islice(glued.finditer(text, start, ends[0][1]), _MAX_CLOSERS)
+        if mark := next((m for m in marks if _parses(text[start : m.start()])), None):
+            return mark.start(), mark.end(), True
     if not _in_docstring(text[start : ends[0][0]]):
         return ends[0]
     return next((end for end in ends[1:] if _parses(text[start : end[0]])), ends[0])
@@ -105,7 +115,7 @@ def _in_docstring(code: str) -> bool:
 
 
 def _parses(code: str) -> bool:
-    return not isinstance(parse(code), SyntaxError | None)
+    return isinstance(parse(textwrap.dedent(code)), ast.Module)
 
 
 def _within(content: str, closed: bool, depth: int) -> list[Block]:

@@ -1,46 +1,84 @@
 """Completes a block with the other blocks of the same answer that define the names it lacks.
 
-Joins whole blocks, in the order in which they stood, and only those that resolve a name. Knows nothing of
-how blocks were found.
+Joins whole blocks, in the order in which they stood, and only those that resolve a name; of a block that is
+needed for an import alone, that import. Knows nothing of how blocks were found.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from kb_ray.extraction.syntax import Outline, outline
+from kb_ray.extraction.syntax import Outline
 
 _FUTURE = re.compile(r"^from __future__ import [^(\n]+\n", re.MULTILINE)
 
+Pieces = Sequence[tuple[str, Outline]]
 
-def join(pieces: Sequence[tuple[str, Outline]], main: int) -> str:
+
+def join(pieces: Pieces, main: int) -> str:
     """The code of piece `main` with the pieces that resolve what it lacks; unchanged where none does.
 
-    Of several pieces that could help, the one resolving most names is taken, then the nearest before `main`,
-    then the nearest after it. A later piece with an entry point of its own is never taken: it would replace
-    the one of `main`.
+    A name that several pieces define comes from the one nearest to `main`: those since the last version with an
+    entry point of its own, before `main` and then after it, then older ones. Functions that a piece brings along
+    are replaced by nearer ones too. A later piece with an entry point is never taken: it would replace the one of
+    `main`. Imports may come from anywhere.
     """
+    order = _nearest_first(pieces, main)
     chosen = {main}
-    lacks = pieces[main][1].lacks
-    while lacks:
-        resolved = {
-            i: len(shape.defines & lacks)
-            for i, (_, shape) in enumerate(pieces)
-            if i not in chosen and not (shape.entry and i > main)
-        }
-        helpful = [i for i, count in resolved.items() if count]
-        if not helpful:
-            break
-        chosen.add(max(helpful, key=lambda i: (resolved[i], i < main, -abs(i - main))))
-        shape = outline(_text(pieces, chosen))
-        lacks = shape.lacks if shape else frozenset()
-    return _text(pieces, chosen)
+    pending = [main]
+    while pending:
+        shape = pieces[pending.pop()][1]
+        for name in shape.lacks | (shape.uses & shape.functions):
+            provider = next((i for i in order if _offers(pieces[i][1], name, shape)), None)
+            if provider is not None and provider not in chosen:
+                chosen.add(provider)
+                pending.append(provider)
+    ranked = [i for i in order if i in chosen]
+    return _text(pieces, _arranged(pieces, ranked), order)
 
 
-def _text(pieces: Sequence[tuple[str, Outline]], chosen: set[int]) -> str:
-    """The chosen pieces one after the other; `from __future__` lines, which must come first, in front."""
-    whole = "\n\n".join(pieces[i][0].strip("\n") for i in sorted(chosen)) + "\n"
-    if len(chosen) == 1 or not (lines := _FUTURE.findall(whole)):
+def _nearest_first(pieces: Pieces, main: int) -> list[int]:
+    """The pieces that may help `main`, itself first, the nearest ones before the others."""
+    shapes = [shape for _, shape in pieces]
+    version = max((i for i in range(main) if shapes[i].entry and not shapes[i].stub), default=-1)
+    allowed = [i for i, shape in enumerate(shapes) if i != main and not (shape.entry and i > main)]
+    return [main, *sorted(allowed, key=lambda i: (i <= version, i > main, abs(i - main)))]
+
+
+def _offers(shape: Outline, name: str, user: Outline) -> bool:
+    """Whether a piece defines what `user` needs under `name`: for a function of its own, another function."""
+    if name in user.functions:
+        return name in shape.functions
+    return name in shape.defines and name not in shape.imports
+
+
+def _arranged(pieces: Pieces, ranked: Sequence[int]) -> list[int]:
+    """The pieces as they stood, but in front of the nearer ones where they would replace their functions."""
+    replacing = {
+        i
+        for rank, i in enumerate(ranked)
+        if any(j < i and pieces[i][1].functions & pieces[j][1].functions for j in ranked[:rank])
+    }
+    return sorted(ranked, key=lambda i: (i not in replacing, i))
+
+
+def _text(pieces: Pieces, arranged: Sequence[int], order: Sequence[int]) -> str:
+    """The pieces one after the other, in front of them the imports they lack, and `from __future__` lines first."""
+    whole = "\n\n".join(pieces[i][0].strip("\n") for i in arranged) + "\n"
+    imports = "".join(f"{line}\n" for line in sorted(set(_missing_imports(pieces, arranged, order))))
+    if len(arranged) == 1 and not imports:
         return whole
-    return "".join(dict.fromkeys(lines)) + _FUTURE.sub("", whole)
+    futures = "".join(dict.fromkeys(_FUTURE.findall(whole)))
+    return futures + imports + (_FUTURE.sub("", whole) if futures else whole)
+
+
+def _missing_imports(pieces: Pieces, arranged: Sequence[int], order: Sequence[int]) -> Iterator[str]:
+    """Import statements for the names that a piece lacks at its place."""
+    defined: set[str] = set()
+    for i in arranged:
+        shape = pieces[i][1]
+        for name in shape.lacks - defined:
+            lines = next((pieces[j][1].imports[name] for j in order if name in pieces[j][1].imports), "")
+            yield from lines.splitlines()
+        defined |= shape.defines

@@ -10,7 +10,7 @@ import builtins
 import re
 import symtable
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,11 +32,17 @@ class Outline:
     stub: bool
     """Every entry point it defines has an empty body (`...`, `pass`, a docstring)."""
     kernel: bool
-    """Mentions a JIT decorator or call."""
+    """Mentions Triton's JIT decorator, or one whose import is not shown."""
     defines: frozenset[str]
     """Names bound at module level."""
     lacks: frozenset[str]
     """Names used but bound nowhere in the code."""
+    uses: frozenset[str]
+    """Global names used, whether bound in the code or not."""
+    functions: frozenset[str]
+    """Names of functions and classes defined at module level."""
+    imports: Mapping[str, str]
+    """Names that nothing but an import statement of their own binds -> those statements, one a line."""
     substance: bool
     """Defines at least one function or class."""
 
@@ -58,15 +64,21 @@ def outline(code: str) -> Outline | None:
     tree = parse(code)
     if not isinstance(tree, ast.Module):
         return None
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    functions = frozenset(node.name for node in _module_level(tree.body) if isinstance(node, definitions))
     entries = [node for node in _module_level(tree.body) if _binds_entry(node)]
-    defines, lacks = _names(code)
+    defines, lacks, uses = _names(code)
+    origins = _origins(tree)
     return Outline(
         entry=bool(entries),
         stub=bool(entries) and all(_is_stub(node) for node in entries),
-        kernel=any(_is_jit(node) for node in ast.walk(tree)),
+        kernel=any(_is_jit(node, origins) for node in ast.walk(tree)),
         defines=defines,
         lacks=lacks,
-        substance=any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in _module_level(tree.body)),
+        uses=uses,
+        functions=functions,
+        imports=_imports(tree),
+        substance=bool(functions),
     )
 
 
@@ -103,18 +115,60 @@ def _is_stub(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and all(_is_stub(child) for child in node.body)
 
 
-def _is_jit(node: ast.AST) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == "jit") or (isinstance(node, ast.Name) and node.id == "jit")
+def _is_jit(node: ast.AST, origins: Mapping[str, str]) -> bool:
+    """Whether a node names Triton's `jit`; that of another package (`torch.jit`, `numba.jit`) makes no kernel."""
+    if isinstance(node, ast.Name):
+        package, _, last = origins.get(node.id, f"triton.{node.id}").partition(".")
+        return package == "triton" and last.rpartition(".")[2] == "jit"
+    if not isinstance(node, ast.Attribute) or node.attr != "jit":
+        return False
+    root = node.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and origins.get(root.id, root.id).partition(".")[0] == "triton"
 
 
-def _names(code: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(bound at module level, used but bound nowhere). With a star import nothing counts as lacking."""
+def _origins(tree: ast.Module) -> dict[str, str]:
+    """Names that imports bind -> what they stand for, as a dotted path."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {
+                a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            found |= {a.asname or a.name: f"{node.module or ''}.{a.name}" for a in node.names}
+    return found
+
+
+def _imports(tree: ast.Module) -> dict[str, str]:
+    """Names bound at the top of the code by import statements alone, each with those statements."""
+    found: dict[str, list[str]] = {}
+    others: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            for a in node.names:
+                found.setdefault(a.asname or a.name.partition(".")[0], []).append(ast.unparse(ast.Import([a])))
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            for a in node.names:
+                line = ast.unparse(ast.ImportFrom(node.module, [a], node.level))
+                found.setdefault(a.asname or a.name, []).append(line)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            others.add(node.name)
+        else:
+            others.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {name: "\n".join(lines) for name, lines in found.items() if name not in others and name != "*"}
+
+
+def _names(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """(bound at module level, used but bound nowhere, used). With a star import nothing counts as lacking."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             module = symtable.symtable(code, "<candidate>", "exec")
         except _PARSE_FAILURES:
-            return frozenset(), frozenset()
+            return frozenset(), frozenset(), frozenset()
     symbols = module.get_symbols()
     defined = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()}
     used = {s.get_name() for s in symbols if s.is_referenced()}
@@ -124,7 +178,8 @@ def _names(code: str) -> tuple[frozenset[str], frozenset[str]]:
                 continue
             (defined if symbol.is_assigned() else used).add(symbol.get_name())
     star = re.search(r"^\s*from\s+\S+\s+import\s+\*", code, re.MULTILINE)
-    return frozenset(defined), frozenset() if star else frozenset(used - defined - _GIVEN)
+    lacks = set() if star else used - defined - _GIVEN
+    return frozenset(defined), frozenset(lacks), frozenset(used)
 
 
 def _nested(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -16,6 +16,7 @@ _MAX_NAMES = 8
 _MAX_NAME = 60
 _MAX_SOURCE = 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_PREFIX = re.compile(r"(?:[\w.]*(?:Error|Exception|Failure|Construct|Resources|Interrupt|Warning)|needs a GPU): ")
 _FOREIGN_FRAME = re.compile(r'^\s*File ".*(?:site-packages|dist-packages|/lib/python\d|<frozen |kb_ray/)')
 _NOISE = re.compile(
     r"^(?:Traceback \(most recent call last\):|(?:During handling of|The above exception was).*exception.*:?)\s*$"
@@ -66,8 +67,17 @@ def _error(error: ErrorDetail, code: str | None) -> Iterator[str]:
     if source is not None and not shown_below:
         yield f"{error.line} | {source}"
     yield from _difference(error)
-    repeated = {error.message.strip(), f"line {error.line}: {(source or '').strip()}"}
+    repeated = {*_spellings(error.message), f"line {error.line}: {(source or '').strip()}"}
     yield from (line for line in without_noise(error.detail) if line.strip() not in repeated)
+
+
+def _spellings(message: str) -> Iterator[str]:
+    """A key line as it stands and without the types and words put in front of it, with a last colon and without."""
+    said = message.strip()
+    while said:
+        yield from (said, f"{said}:")
+        prefix = _PREFIX.match(said)
+        said = said[prefix.end() :] if prefix else ""
 
 
 def _source(line: int | None, code: str | None) -> str | None:

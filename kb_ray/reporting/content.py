@@ -37,7 +37,7 @@ def content(gathered: Gathered, *, summary: Summary | None = None) -> dict[str, 
             _scope(key, label, part, [item for item in found if belongs(item)], gathered.seconds)
             for key, label, part, belongs in _sets(summary, flagged)
         ],
-        "published": published(found, summary),
+        "published": published(found),
         "tasks": task_table(found, flagged),
     }
 

@@ -76,12 +76,17 @@ def _packed(found: Survey, gathered: Gathered, chosen: Sequence[int]) -> dict[in
 def _fitting(
     packed: dict[int, str], chosen: Sequence[int], gathered: Gathered
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """The texts in the order of the draw, as many as fit, and the list of those episodes."""
+    """The texts in the order of the draw, as many as fit, and the list of those episodes.
+
+    An episode that would not fit into an empty page is left out; it keeps no other from being shown.
+    """
     chunks, index = list[str](), list[dict[str, Any]]()
     room = _TEXT_BYTES
     for at in chosen:
+        if len(packed[at]) > _TEXT_BYTES:
+            continue
         room -= len(packed[at])
-        if room < 0 and index:
+        if room < 0:
             break
         index.append(episode_index(gathered.outcomes[at], len(chunks)))
         chunks.append(packed[at])

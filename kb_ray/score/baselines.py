@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kb_ray.records import Record
-from kb_ray.score.metrics import is_timed, scope
-from kb_ray.score.outcomes import Outcome
-from kb_ray.score.summary import Answers, Estimate, Scope, Summary
+from kb_ray.score.estimates import Grouping, rate
+from kb_ray.score.formulas import speed_reached
+from kb_ray.score.metrics import is_timed
+from kb_ray.score.outcomes import Outcome, TurnOutcome
+from kb_ray.score.summary import Estimate
 
 
 @dataclass(frozen=True)
@@ -48,45 +50,47 @@ class PublishedRow(Record):
     published: float
     ours: Estimate
     tasks: int
-    """Tasks of that level among ours."""
+    """Tasks of that level among ours that have a judged episode."""
     source: str
 
 
-def published(found: Sequence[Outcome], summary: Summary) -> tuple[PublishedRow, ...]:
-    """Rows for which `found`, of which `summary` tells, has KernelBench tasks of the level, judged in the same way.
+def published(found: Sequence[Outcome]) -> tuple[PublishedRow, ...]:
+    """Rows for which `found` has judged KernelBench tasks of the level, over the same episodes as the metrics.
 
-    Flagged tasks count here as they do in what was published.
+    Flagged tasks that are in `found` count here as they do in what was published.
     """
     tasks = [item for item in found if item.source == "kernelbench"]
     timed = is_timed(tasks)
-    alike = len(tasks) == len(found) and not summary.flagged_tasks
-    scopes = {
-        # Making the metrics of a level again takes as long as it did the first time.
-        level: summary.by_level[str(level)] if alike else scope([t for t in tasks if t.level == level], timed)
-        for level in sorted({item.level for item in tasks if item.level is not None})
-    }
+    levels: dict[int, list[Outcome]] = {}
+    for item in tasks:
+        if item.level is not None and item.judged:
+            levels.setdefault(item.level, []).append(item)
     return tuple(
         PublishedRow(
             system=row.system, metric=row.metric, level=level, turns=row.turns, published=share, ours=ours,
-            tasks=scopes[level].tasks, source=row.source,
+            tasks=len({item.task_id for item in levels[level]}), source=row.source,
         )
         for row in _TABLE
-        for level, share in row.shares.items()
-        if level in scopes and (ours := _ours(row, scopes[level])) is not None
+        for level, share in sorted(row.shares.items())
+        if level in levels and (ours := _ours(row, levels[level], timed)) is not None
     )  # fmt: skip
 
 
-def _ours(row: _Published, part: Scope) -> Estimate | None:
-    answers = _answers(row.turns, part)
-    if answers is None:
+def _ours(row: _Published, judged: Sequence[Outcome], timed: bool) -> Estimate | None:
+    given = _answers(row.turns, judged)
+    if given is None:
         return None
     if row.metric == "correct":
-        return answers.correct
-    share = next(item.share for item in answers.fast_p if item.p == 1.0)
-    return share if share.value is not None else None
+        return rate([turn is not None and turn.correct for turn in given])
+    if not timed:
+        return None
+    reached = [turn is not None and speed_reached(turn.speedup, turn.correct) > 1 for turn in given]
+    return Grouping([item.task_id for item in judged]).share_of_tasks(reached)
 
 
-def _answers(turns: int, part: Scope) -> Answers | None:
+def _answers(turns: int, judged: Sequence[Outcome]) -> list[TurnOutcome | None] | None:
+    """The answer of every judged episode, None for one whose prompt never fitted; None where turns are not alike."""
     if turns == 1:
-        return part.turns[0].answers if part.turns else None
-    return part.best if len(part.turns) == turns else None
+        return [item.turns[0] if item.turns else None for item in judged]
+    deepest = max(len(item.turns) for item in judged)
+    return [item.best_answer for item in judged] if deepest == turns else None

@@ -4,6 +4,7 @@
     parts/part-*.parquet      one flush each, never changed
     final/train-*.parquet     the compaction's files
     _manifest.json            written last: which final files count, and which parts are in them
+    damaged/                  copies of final files that a compaction found damaged and made anew; nobody reads them
 
 Knows key names, nothing of what rows hold.
 """
@@ -11,6 +12,7 @@ Knows key names, nothing of what rows hold.
 from __future__ import annotations
 
 import hashlib
+import json
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -24,6 +26,7 @@ RUN_KEY = "run.json"
 MANIFEST_KEY = "_manifest.json"
 PARTS_PREFIX = "parts/"
 FINAL_PREFIX = "final/"
+DAMAGED_PREFIX = "damaged/"
 
 
 class FinalFile(Record):
@@ -63,11 +66,18 @@ def read_manifest(store: Store) -> Manifest | None:
     if data is None:
         return None
     try:
-        return Manifest.model_validate_json(data)
-    except ValidationError as error:
+        content = json.loads(data)
+        version = content.get("schema_version") if isinstance(content, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise StoreError(
+                f"trace store {store.uri}: {MANIFEST_KEY} has schema version {version}, this kb_ray reads up to "
+                f"{SCHEMA_VERSION}: upgrade kb_ray"
+            )
+        return Manifest.model_validate(content)
+    except (ValidationError, ValueError) as error:
         raise StoreError(
-            f"trace store {store.uri}: {MANIFEST_KEY} is damaged or of a newer kb_ray; "
-            "the parts are untouched, remove it and compact again"
+            f"trace store {store.uri}: {MANIFEST_KEY} is damaged; remove it and compact again: "
+            "without it every file of final/ and parts/ counts"
         ) from error
 
 
@@ -76,13 +86,21 @@ def list_parts(store: Store) -> list[str]:
     return [key for key in store.list(PARTS_PREFIX) if key.endswith(".parquet")]
 
 
+def list_finals(store: Store) -> list[str]:
+    """Keys of all files of compactions, those that no manifest names included."""
+    return [key for key in store.list(FINAL_PREFIX) if key.endswith(".parquet")]
+
+
 def sources(store: Store) -> list[str]:
-    """Keys of the files that hold the episodes: the manifest's, then the parts newer than it."""
+    """Keys of the files that hold the episodes: the manifest's, then the parts newer than it.
+
+    Without a manifest all parts, then all final files: an episode may be in several of them.
+    """
     # Parts before manifest: a compaction that deletes parts between the two reads has written its manifest.
     parts = list_parts(store)
     manifest = read_manifest(store)
     if manifest is None:
-        return parts
+        return parts + list_finals(store)
     compacted = frozenset(manifest.parts)
     return [file.key for file in manifest.files] + [key for key in parts if key not in compacted]
 

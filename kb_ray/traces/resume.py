@@ -56,9 +56,14 @@ def latest_rows(store: Store, keys: Sequence[str]) -> dict[tuple[str, int], Fini
         for row, (episode_id, task_id, sample, attempt, stop_reason, correct) in enumerate(zip(*columns, strict=True)):
             known = latest.get((task_id, sample))
             if known is None or attempt > known.attempt:
-                latest[task_id, sample] = FinishedEpisode(
-                    episode_id, attempt, StopReason(stop_reason), correct, key, row
-                )
+                try:
+                    reason = StopReason(stop_reason)
+                except ValueError:
+                    raise StoreError(
+                        f"trace store {store.uri}: {key}: row {row} ended with {stop_reason!r}, which nothing ends "
+                        "with: move the file away to go on"
+                    ) from None
+                latest[task_id, sample] = FinishedEpisode(episode_id, attempt, reason, correct, key, row)
     return latest
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from kb_ray.errors import StoreError
 from kb_ray.records import Completion, Episode, Message, Retrieved, Task, TensorSpec, Turn, Verdict
@@ -25,6 +26,7 @@ __all__ = [
     "conform",
     "encode",
     "episode_to_row",
+    "fault",
     "row_to_episode",
     "table_bytes",
     "table_of",
@@ -68,7 +70,9 @@ def episode_to_row(episode: Episode) -> dict[str, Any]:
 
 def row_to_episode(row: dict[str, Any]) -> Episode:
     """The Episode of a row, as `Table.to_pylist()` or `episode_to_row` give it."""
-    task = {name: row[name] for name in _TASK_COLUMNS} | {"input_shapes": _shapes_of(row["input_shapes"])}
+    task = {name: row[name] for name in _TASK_COLUMNS}
+    # Null in files that are older than the column.
+    task |= {"input_shapes": _shapes_of(row["input_shapes"]), "flags": row["flags"] or ()}
     return Episode(
         **{name: row[name] for name in _EPISODE_COLUMNS},
         task=Task.model_validate(task),
@@ -76,6 +80,19 @@ def row_to_episode(row: dict[str, Any]) -> Episode:
         messages=tuple(Message.model_validate(message) for message in row["messages"]),
         retrieved=Retrieved.model_validate(row["retrieved"]) if row.get("retrieved") else None,
     )
+
+
+def fault(row: dict[str, Any]) -> str | None:
+    """Why a row, as `Table.to_pylist()` gives it, is no Episode, in one line; None where it is one."""
+    try:
+        row_to_episode(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"{where}: {first['msg']}" if where else first["msg"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return f"a column is null or of another kind ({' '.join(str(error).split())[:100]})"
+    return None
 
 
 def table_of(episodes: Sequence[Episode]) -> pa.Table:
@@ -103,16 +120,26 @@ def encode(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def conform(table: pa.Table) -> pa.Table:
-    """`table`, read from a trace file of this or an older version, in SCHEMA: what it lacked is null."""
-    if table.schema.equals(SCHEMA):
-        return table
-    return pa.Table.from_pylist(table.to_pylist(), schema=SCHEMA)
+def conform(table: pa.Table, columns: Sequence[str] = tuple(SCHEMA.names)) -> pa.Table:
+    """`table`, of this or an older version, with these columns of SCHEMA: what it lacked is null.
+
+    ArrowException where its values are of another kind.
+    """
+    schema = pa.schema([SCHEMA.field(name) for name in columns], SCHEMA.metadata)
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(SCHEMA.metadata)
+    return pa.Table.from_pylist(table.to_pylist(), schema=schema)
 
 
 def check_version(schema: pa.Schema) -> None:
-    """StoreError where a file was written by a newer kb_ray, whose columns this one would drop."""
-    version = int((schema.metadata or {}).get(VERSION_KEY, b"0"))
+    """StoreError where a file was written by a newer kb_ray, whose columns this one would drop.
+
+    ArrowInvalid, as for any damage that Arrow sees itself, where the version is no number.
+    """
+    written = (schema.metadata or {}).get(VERSION_KEY, b"0")
+    if not written.isdigit():
+        raise pa.ArrowInvalid(f"its schema version is {written[:20]!r}")
+    version = int(written)
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"traces have schema version {version}, this kb_ray reads up to {SCHEMA_VERSION}: upgrade kb_ray"

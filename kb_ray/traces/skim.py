@@ -102,11 +102,11 @@ class Skimmer:
                 if not set(_KEYS) <= set(file.schema_arrow.names):
                     return Damaged(key, f"not a trace file, it lacks one of the columns {', '.join(_KEYS)}")
                 rows = file.read(columns=list(_COLUMNS), use_threads=False).to_pylist()
+                return tuple(map(_skimmed, rows))
             except StoreError as error:
                 raise ConfigError(f"trace store {self._store.uri}: {key}: {error}") from error
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
                 return Damaged(key, " ".join(str(error).split())[:200])
-        return tuple(map(_skimmed, rows))
 
 
 def _skimmed(row: dict[str, Any]) -> Skimmed:

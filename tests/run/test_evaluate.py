@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kb_ray.model.builtin_script import builtin_script
 from tests.fixtures_run import ANSWER, ROOT, Command, make_workload
 
 PROBLEM = """import torch
@@ -76,6 +77,77 @@ def test_every_metric_of_a_real_run_is_what_one_counts_by_hand(command: Command,
     assert code == 0, out
     assert "nothing to do" in out
     assert overall(output / "evaluation") == found
+
+
+def test_metrics_of_built_in_tasks_are_those_worked_out_by_hand(command: Command, tmp_path: Path) -> None:
+    """Two turns, two samples, the script's answers: embedding_sum is right at once, momentum_update at its second
+    turn; linear_bias_gelu and masked_mean are wrong twice."""
+    output = tmp_path / "out"
+    code, out = evaluate(
+        command, "--tasks", "builtin:2", "--num-tasks", "4", "--model", "scripted", "--multi-turn", "--max-turns", "2",
+        "--samples", "2", "--output", str(output), "--n-correctness", "2", "--bench-workers", "1",
+        "--gpu-hour-price", "3", "--format", "tritonrl",
+    )  # fmt: skip
+    assert code == 0, out
+    metrics = json.loads((output / "evaluation" / "metrics.json").read_text())
+    summary, found = metrics["summary"], metrics["summary"]["overall"]
+    assert (metrics["published"], metrics["gpu_hours"], metrics["cost"]) == ([], 0.0, 0.0)
+    assert (summary["timed"], summary["flagged"], summary["everything"], summary["flagged_tasks"]) == (
+        False, None, None, [],
+    )  # fmt: skip
+    assert summary["by_level"] == {"2": found}
+    assert summary["by_source"] == {"builtin": found}
+    assert (found["episodes"], found["judged"], found["tasks"], found["samples"]) == (8, 8, 4, 2)
+    # the best and the last turn of every episode are of the same kind
+    for answer in (found["best"], found["last"]):
+        check_answers(answer, correct=4, of=8, fast_0=0.5)
+    # Wilson of 4 of 8: (0.5 + 0.2401 +- 1.96 * 0.2151) / 1.4802
+    assert (found["success"]["low"], found["success"]["high"]) == pytest.approx((0.2152, 0.7848), abs=1e-4)
+    assert (found["success"]["count"], found["success"]["n"]) == (4, 8)
+    assert [(item["k"], item["estimate"]["value"], item["tasks"]) for item in found["pass_at_k"]] == [
+        (1, 0.5, 4), (2, 0.5, 4),
+    ]  # fmt: skip
+    assert found["turns_used"]["value"] == (1 + 2 + 2 + 2) / 4
+    assert found["turns_to_success"]["value"] == (1 + 2) / 2
+    shares = {name: (found[name]["count"], found[name]["n"]) for name in ("format", "hack", "infra", "model_error")}
+    assert shares == {"format": (14, 14), "hack": (0, 14), "infra": (0, 8), "model_error": (0, 8)}
+    assert found["statuses"] == {"mismatch": 10, "ok": 4}
+    assert found["stop_reasons"] == {"max_turns_reached": 4, "success_untimed": 4}
+    assert found["curve"] == []
+    first, second = found["turns"]
+    check_answers(first["answers"], correct=2, of=8, fast_0=0.25)
+    # only three tasks reached it, and one of them is solved then
+    check_answers(second["answers"], correct=2, of=6, fast_0=1 / 3)
+    assert [(turn["turn"], turn["solved_by"]["count"], turn["solved_by"]["n"]) for turn in (first, second)] == [
+        (1, 2, 8), (2, 4, 8),
+    ]  # fmt: skip
+    assert [(turn["statuses"], turn["hack"]["count"], turn["format"]["value"]) for turn in (first, second)] == [
+        ({"mismatch": 6, "ok": 2}, 0, 1.0), ({"mismatch": 4, "ok": 2}, 0, 1.0),
+    ]  # fmt: skip
+    costs = found["costs"]
+    # the script counts words as tokens; both samples get the same answers
+    turns = {"embedding_sum": 1, "linear_bias_gelu": 2, "masked_mean": 2, "momentum_update": 2}
+    lines = {line.task.rpartition("/")[2]: line for line in builtin_script()}
+    words = 2 * sum(len(text.split()) for name, count in turns.items() for text in lines[name].turns[:count])
+    assert (costs["tokens"], costs["correct"], costs["gpu_s"]) == (words, 4, 0.0)
+    assert costs["tokens_per_correct"]["value"] == pytest.approx(words / 4)
+    assert costs["gpu_s_per_correct"]["value"] is None
+    assert costs["prompt_tokens"] > 0
+    assert costs["model_s"] >= 14 * 0.01
+    rates = json.loads((output / "evaluation" / "tritonrl.json").read_text())["metrics"]
+    assert rates == {"valid_rate": 100.0, "compiled_rate": 100.0, "correct_rate": 50.0}
+
+
+def check_answers(found: dict[str, Any], *, correct: int, of: int, fast_0: float) -> None:
+    """All run; `correct` of them are right; nothing is known of their speed, so nothing is trusted."""
+    counts = {name: (found[name]["count"], found[name]["n"]) for name in ("valid", "compiled", "correct", "trusted")}
+    assert counts == {"valid": (of, of), "compiled": (of, of), "correct": (correct, of), "trusted": (0, of)}
+    assert found["correct"]["value"] == pytest.approx(correct / of)
+    assert [(item["p"], item["share"]["value"]) for item in found["fast_p"]] == [
+        (0.0, pytest.approx(fast_0)), *((p, None) for p in (0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)),
+    ]  # fmt: skip
+    for name in ("fast_2_at_least", "speedup_mean", "speedup_median", "speedup_geomean"):
+        assert found[name]["value"] is None
 
 
 def test_files_of_kernelbenchs_generator_are_judged(command: Command, tmp_path: Path) -> None:

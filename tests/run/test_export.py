@@ -108,6 +108,22 @@ def test_sft_and_preference_go_through_a_chat_template_unchanged(
         (["--view", "sft", "--license", "kernelbook"], "SOURCE=IDENTIFIER"),
         (["--view", "sft", "--status", "great"], "--status"),
         (["--view", "preference", "--margin", "0.5"], "--margin"),
+        (["--view", "preference", "--margin", "nan"], "--margin nan"),
+        (["--view", "preference", "--margin", "inf"], "--margin inf"),
+        (["--view", "sft", "--near-duplicates", "nan"], "--near-duplicates nan"),
+        (["--view", "sft", "--keep", "fast", "--target-speedup", "nan"], "--target-speedup nan"),
+        (["--view", "sft", "--min-speedup", "nan"], "--min-speedup nan"),
+        (["--view", "sft", "--max-speedup", "inf"], "--max-speedup inf"),
+        (["--view", "rl", "--keep", "correct"], "--keep is for sft, --view is rl"),
+        (["--view", "raw", "--conversation", "whole"], "--conversation is for sft"),
+        (["--view", "rl", "--reasoning", "drop"], "--reasoning is for sft and preference"),
+        (["--view", "sft", "--margin", "1.2"], "--margin is for preference"),
+        (["--view", "sft", "--pairs-per-task", "4"], "--pairs-per-task is for preference"),
+        (["--view", "sft", "--same-prompt"], "--same-prompt is for preference"),
+        (["--view", "preference", "--allow-untimed"], "--allow-untimed is for rl"),
+        (["--view", "sft", "--target-speedup", "2"], "--keep fast"),
+        (["--view", "kernelbench", "--license", "folder=mit"], "--license"),
+        (["--view", "sft", "--public"], "--push-to-hub"),
         (["--view", "preference", "--pairs-per-task", "0"], "--pairs-per-task"),
         (["--view", "sft", "--source", "kernelbook"], "--source kernelbook removed 4 episodes"),
         (["--view", "sft", "--keep", "fast", "--target-speedup", "9"], "--keep fast removed 4 answers"),
@@ -161,6 +177,18 @@ def test_what_is_there_is_replaced_only_when_told(
     assert main(argv) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main([*argv, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("output", ["store", ".", "store/exports/sft"])
+def test_the_store_is_never_overwritten(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    assert main([store, "--view", "sft", "--overwrite", "--output", str(tmp_path / output)]) == 2
+    said = capsys.readouterr().err
+    assert "name a folder apart" in said
+    assert said.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

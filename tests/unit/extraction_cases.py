@@ -117,7 +117,7 @@ FOUND = {
     ),
     "wrapper before kernel": Case(
         f"{fence('import torch' + chr(10) + WRAPPER)}\n{fence(IMPORTS + KERNEL)}",
-        "import torch\n" + WRAPPER + IMPORTS + KERNEL,
+        "import triton\nimport torch\n" + WRAPPER + IMPORTS + KERNEL,
         "fence+joined",
     ),
     "imports, kernel and wrapper apart": Case(fence(IMPORTS) + fence(KERNEL) + fence(WRAPPER), CODE, "fence+joined"),

@@ -24,6 +24,7 @@ from extraction_cases import (
     tag,
 )
 from extraction_chats import CHATS
+from extraction_versions import VERSIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,11 +40,11 @@ def same(first: str, second: str) -> bool:
     return ast.dump(ast.parse(first)) == ast.dump(ast.parse(second))
 
 
-CASES = FOUND | CHATS
+CASES = FOUND | CHATS | VERSIONS
 
 
 def test_there_are_enough_cases_and_none_is_there_twice() -> None:
-    assert len(CASES) == len(FOUND) + len(CHATS)
+    assert len(CASES) == len(FOUND) + len(CHATS) + len(VERSIONS)
     assert len({case.text for case in CASES.values()}) == len(CASES) >= 140
 
 
@@ -83,6 +84,10 @@ COMPLETE_THOUGH_CUT = {
     "cut in a second version": fence(CODE) + "Faster:\n```python\n" + OLD[:200],
     "cut in second thoughts": fence(CODE) + "<think>\nWait, is",
     "cut between fence and closing tag": f"<triton>\n{fence(CODE)}",
+    "cut in the prose after bare code": f"{CODE}\n{PROSE[:20]}",
+    "cut in the prose after an open fence": f"```python\n{CODE}\n{PROSE[:20]}",
+    "cut in the closing tag": f"<triton>\n{CODE}</trit",
+    "cut in second thoughts after bare code": f"{CODE}\n<think>\nWait, is",
 }
 
 
@@ -99,6 +104,8 @@ TRUNCATED = {
     "in a tag": (f"<triton>\n{CODE[:-20]}", "inside its code"),
     "in the wrapper's own block": (fence(IMPORTS + KERNEL) + f"```python\n{WRAPPER[:60]}", "inside its code"),
     "in bare code": (CODE[:-15], "inside its code"),
+    "in a class after bare code": (CODE + MODULE[:40], "inside its code"),
+    "in a decorator after bare code": (CODE + "\n@trit", "inside its code"),
     "at the opening fence": (PROSE + "```python\n", "inside its code"),
     "in prose": (PROSE, "before its code"),
     "in thinking": (f"<think>\n{PROSE}", "inside its thinking"),
@@ -121,6 +128,7 @@ NO_CODE = {
     "blank": (" \n\n", "empty"),
     "only thinking": (f"<think>{fence(CODE)}</think>", "empty"),
     "thinking never closed": (f"<think>\n{fence(CODE)}", "never closed"),
+    "thinking behind a sentence never closed": (f"Sure. <think>\nLet me try.\n{fence(CODE)}", "no code"),
     "refusal": ("I cannot help with writing GPU kernels.", "no code"),
     "prose that mentions the wrapper": ("Define `def triton_kernel_wrapper(x)` and launch it.", "no code"),
     "only a command": (fence("pip install triton\n", "```bash"), "no code"),
@@ -198,6 +206,9 @@ def test_names_that_no_block_defines_do_not_make_an_older_version_win() -> None:
         ("<think>a\n<think>b</think>c", ("c", "a\n<think>b")),
         ("<think>I write `</think>` then</think>c", ("c", "I write `</think>` then")),
         ("use `<think>` tags", ("use `<think>` tags", None)),
+        ("I think in <think> tags", ("I think in <think> tags", None)),
+        ("Sure. <think>\nwhy", ("Sure.", "why")),
+        ("Sure! <think>why</think>answer", ("Sure!answer", "why")),
         ("<THINK>a</THINK>b", ("b", "a")),
     ],
 )
@@ -242,10 +253,11 @@ def test_prose_around_a_block_changes_nothing(prose: list[str]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(cut=st.integers(min_value=1, max_value=len(CODE) - 1))
-def test_a_cut_anywhere_in_an_open_block_is_truncated(cut: int) -> None:
-    found = answer(f"```python\n{CODE[:cut]}", "length")
-    assert isinstance(found, NoCandidate)
-    assert found.status == "truncated"
+def test_a_cut_anywhere_in_an_open_block_or_in_bare_code_is_truncated(cut: int) -> None:
+    for text in (f"```python\n{CODE[:cut]}", CODE[:cut], f"<triton>\n{CODE[:cut]}"):
+        found = answer(text, "length")
+        assert isinstance(found, NoCandidate)
+        assert found.status == "truncated"
 
 
 def test_long_degenerate_answers_are_quick() -> None:

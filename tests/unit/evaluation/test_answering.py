@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.answering import Selection, answering
-from kb_ray.evaluation.options import EvaluateConfig, EvaluateOptions, arguments
+from kb_ray.evaluation.options import EvaluateOptions, parse
 from kb_ray.model.completer import Request
 from kb_ray.model.sample_files import SampleFiles
 from kb_ray.preflight import Planned
@@ -17,9 +16,7 @@ from tests.unit.score.episodes import episode, ok
 
 
 def options(*argv: str) -> EvaluateOptions:
-    found = parse_command(EvaluateConfig, arguments(argv), prog="x")
-    found.check()
-    return found
+    return parse(argv)[0]
 
 
 def planned(*names: str, samples: int = 1, level: int = 1) -> Planned:
@@ -45,6 +42,16 @@ def files(tmp_path: Path) -> Path:
         (["--format", "csv"], "--format"),
         (["--num-tasks", "0"], "--num-tasks: must be >= 1"),
         (["--gpu-hour-price", "-1"], "--gpu-hour-price: must be >= 0"),
+        (["--from", "a", "--tasks", "builtin"], "--from and --tasks exclude each other"),
+        (["--from", "a", "samples=3", "--output", "b"], "--from and --output and --samples exclude each other"),
+        (["--from", "a", "--vllm-url", "http://h:1/v1"], "--from and --vllm-url exclude each other"),
+        (["--model-path", "a", "--vllm-url", "http://h:1/v1"], "--model-path and --vllm-url exclude each other"),
+        (["--from", "a", "--dry-run"], "--from and --dry-run exclude each other"),
+        (["--compare", "a", "b", "--format", "tritonrl"], "--compare and --format exclude each other"),
+        (["--compare", "a", "b", "--tensorboard-log-dir", "c"], "--compare and --tensorboard-log-dir exclude"),
+        (["--from", "a", "--tensorboard-step", "3"], "--tensorboard-step: nothing is logged without"),
+        (["--from", "a", "--results", "s3://b/p"], "--results: s3://b/p is no local folder"),
+        (["--from", "a", "--tensorboard-log-dir", "s3://b/p"], "--tensorboard-log-dir: s3://b/p is no local folder"),
     ],
 )
 def test_settings_that_cannot_be_met_are_one_line(argv: list[str], problem: str) -> None:
@@ -57,6 +64,25 @@ def test_compare_takes_two_stores_after_one_flag() -> None:
     assert options("--compare", "a", "b", "--seed", "1").compare == ("a", "b")
     assert options("--compare", "a", "--compare", "b").compare == ("a", "b")
     assert options("compare=a b").compare == ("a", "b")
+
+
+def test_the_second_documents_spelling_is_understood() -> None:
+    assert options("--model_path", "x_y").model_path == options("--model_path=x_y").model_path == "x_y"
+    assert options("--num_tasks", "2", "--model_name", "m").num_tasks == 2
+    assert options("compare=a", "--seed", "1", "compare=b").compare == ("a", "b")
+    assert options("compare=a", "--exclude-flagged", "compare=b").compare == ("a", "b")
+    assert options("level=1", "level=2 3").level == (1, 2, 3)
+    # a flag's own value is not an assignment
+    assert options("--column", "level=a", "--column", "level=b").column == ("level=a", "level=b")
+
+
+def test_what_the_environment_sets_for_every_command_stands_in_no_ones_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_RAY_VLLM_URL", "http://h:1/v1")
+    monkeypatch.setenv("KB_RAY_SAMPLES", "3")
+    assert options("--from", "a").source_store == "a"
+    assert options("--model-path", "a").samples == 3
+    with pytest.raises(ConfigError, match="--from and --samples exclude"):
+        options("--from", "a", "--samples", "2")
 
 
 def test_results_lie_beside_a_local_store() -> None:
@@ -92,6 +118,12 @@ def test_files_say_which_levels_and_how_many_samples(files: Path) -> None:
     assert [(task.name, sample) for task, sample in kept] == [("3_Batched", sample) for sample in range(3)]
     with pytest.raises(ConfigError, match="for none of the planned problems"):
         selection(planned("33_Other"))
+
+
+def test_another_number_of_samples_than_there_are_files_is_refused(files: Path) -> None:
+    assert answering(options("--samples-dir", str(files), "--samples", "3"))[0].samples == 3
+    with pytest.raises(ConfigError, match=r"--samples: the files of .* are 3 samples of a task"):
+        answering(options("--samples-dir", str(files), "--samples", "2"))
 
 
 async def test_a_file_is_the_answer_and_a_missing_one_is_empty(files: Path) -> None:

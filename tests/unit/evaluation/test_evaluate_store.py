@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kb_ray.evaluate import main
+from kb_ray.evaluation.options import parse
+from kb_ray.evaluation.results import evaluate_store
 from kb_ray.records import Episode
+from kb_ray.report import write_page
+from kb_ray.reporting.packing import unpack
 from kb_ray.traces.layout import part_key
 from kb_ray.traces.schema import table_bytes
 from kb_ray.traces.store import open_store
@@ -59,6 +65,117 @@ def test_filters_take_their_part(store: str, tmp_path: Path) -> None:
         assert main(["--from", store, "--results", str(tmp_path), *argv]) == 0
         summary = json.loads((tmp_path / "metrics.json").read_text())["summary"]
         assert (summary["overall"]["judged"], summary["flagged"]) == (judged, None)
+
+
+def page(results: Path) -> dict[str, Any]:
+    """What the report's page holds."""
+    found = re.search(r'id="content">([^<]*)</script>', (results / "report.html").read_text())
+    assert found is not None
+    return unpack(found[1])  # type: ignore[no-any-return]
+
+
+def tasks_of(told: dict[str, Any]) -> list[str]:
+    return [task.rpartition("/")[2] for task in told["tasks"]["task"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "tasks"),
+    [
+        ([], ["1_A", "2_B", "4_Z", "3_C"]),
+        (["--level", "2"], ["3_C"]),
+        (["--num-tasks", "2"], ["1_A", "2_B"]),
+        (["--exclude-flagged"], ["1_A", "2_B", "3_C"]),
+    ],
+)
+def test_the_page_shows_what_was_evaluated(store: str, tmp_path: Path, argv: list[str], tasks: list[str]) -> None:
+    assert main(["--from", store, "--results", str(tmp_path), *argv]) == 0
+    told, metrics = page(tmp_path), json.loads((tmp_path / "metrics.json").read_text())
+    assert tasks_of(told) == tasks
+    assert sorted(row["task"].rpartition("/")[2] for row in told["index"]) == sorted(tasks)
+    assert told["scopes"][0]["metrics"]["judged"] == metrics["summary"]["overall"]["judged"]
+    assert told["scopes"][0]["metrics"]["best"] == metrics["summary"]["overall"]["best"]
+
+
+def test_of_a_run_the_page_shows_the_samples_that_were_planned(store: str, tmp_path: Path) -> None:
+    put(Path(store), episode("1_A", bad(), sample=1, problem_id=1))
+    options, _ = parse(["--from", store])
+    found = evaluate_store(open_store(store), options, lambda task, sample: sample == 0 and task.endswith("A"))
+    write_page(found.found, tmp_path / "report.html", summary=found.results.summary)
+    assert (tasks_of(page(tmp_path)), page(tmp_path)["episodes"]) == (["1_A"], 1)
+
+
+def test_excluded_tasks_are_in_no_file_and_no_number(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--from", store, "--results", str(tmp_path), "--format", "tritonrl", "--format", "kernelbench"]
+    assert main([*argv, "--gpu-hour-price", "3600", "--exclude-flagged"]) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    triton = json.loads((tmp_path / "tritonrl.json").read_text())
+    assert (triton["num_tasks"], triton["metrics"]["correct_rate"]) == (3, 66.67)
+    assert set(json.loads((tmp_path / "kernelbench/level1/eval_results.json").read_text())) == {"1", "2"}
+    assert set(json.loads((tmp_path / "kernelbench/level1/baseline.json").read_text())["level1"]) == {
+        "1_A.py", "2_B.py",
+    }  # fmt: skip
+    # two seconds for each of the two correct kernels of tasks that are not flagged
+    assert metrics["cost"] == pytest.approx(4.0)
+    assert metrics["cost"] == pytest.approx(metrics["summary"]["overall"]["costs"]["gpu_s"])
+    assert metrics["summary"]["flagged_tasks"] == ["kernelbench/1/4_Z"]
+    assert {row["tasks"] for row in metrics["published"] if row["level"] == 1} == {2}
+    assert "4_Z" in capsys.readouterr().out
+
+
+def test_earlier_attempts_are_in_no_number_and_that_is_said(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(Path(store), episode("1_A", ok(1.5), problem_id=1).model_copy(update={"attempt": 2}))
+    assert main(["--from", store, "--results", str(tmp_path), "--gpu-hour-price", "3600"]) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert (metrics["superseded"], metrics["cost"]) == (1, pytest.approx(6.0))
+    assert "1 rows of earlier attempts are not counted" in capsys.readouterr().out
+    assert page(tmp_path)["scopes"][-1]["metrics"]["costs"]["gpu_s"] == pytest.approx(6.0)
+
+
+def test_the_first_tasks_are_the_same_in_both_stores_whatever_ended_first(tmp_path: Path) -> None:
+    names = ("1_A", "2_B", "10_C", "11_D")
+    one = put(tmp_path / "one", *(episode(name, ok(1.0)) for name in names))
+    two = put(tmp_path / "two", *(episode(name, ok(2.0)) for name in reversed(names)), episode("0_E", ok(1.0)))
+    assert main(["--compare", one, two, "--num-tasks", "3", "--results", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert (found["tasks"], found["only_first"], found["only_second"]) == (3, 0, 0)
+    assert main(["--from", two, "--num-tasks", "4", "--results", str(tmp_path)]) == 0
+    assert set(tasks_of(page(tmp_path))) == {"0_E", "1_A", "2_B", "10_C"}
+
+
+def test_flagged_tasks_are_compared_apart(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # only the first store shows that 4_Z is flagged
+    other = put(tmp_path / "other", episode("1_A", ok(2.0)), episode("4_Z", bad()))
+    argv = ["--compare", store, other, "--results", str(tmp_path)]
+    assert main(argv) == 0
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert (found["tasks"], found["lost"], found["flagged"]["lost"]) == (1, [], ["kernelbench/1/4_Z"])
+    assert "flagged tasks, not in what stands above" in capsys.readouterr().out
+    assert main([*argv, "--exclude-flagged"]) == 0
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert (found["tasks"], found["only_first"], found["only_second"], found["flagged"]) == (1, 2, 0, None)
+    assert found["flagged_tasks"] == ["kernelbench/1/4_Z"]
+
+
+def test_sides_that_cannot_be_compared_are_told_before_a_checkpoint_is_evaluated(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a/final", "b/final"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    one, two = str(tmp_path / "a/final"), str(tmp_path / "b/final")
+    results = ["--output", str(tmp_path / "out"), "--results", str(tmp_path / "r")]
+    assert "both are called final" in refused(["--compare", one, two, *results], capsys)
+    assert "both are called final" in refused([f"compare={one}", f"compare={one}", *results], capsys)
+    missing = str(tmp_path / "nowhere")
+    assert "no episodes here" in refused(["--compare", one, missing, *results], capsys)
+    assert "--compare and --max-tokens" in refused(
+        ["--compare", store, missing, "--max-tokens", "7", "--results", str(tmp_path / "r")], capsys
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_stores_are_compared_task_by_task(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from kb_ray.errors import ConfigError
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
 from kb_ray.records import Stage, Status, StopReason
+from kb_ray.score.metrics import summarise
 from kb_ray.score.outcomes import outcome
 from tests.unit.score.episodes import NO_CODE, bad, episode, ok
 
@@ -52,6 +54,33 @@ def test_kernelbenchs_files_are_by_level_and_problem() -> None:
     assert runs.baseline(1) == {"level1": {"1_Matmul.py": {"mean": 6.0}, "2_ReLU.py": {"mean": 6.0}}}
     assert runs.baseline(2) == {"level2": {"9_Fused.py": {"mean": 0.0}}}
     json.dumps([first, runs.pass_at_k_results(1)])
+
+
+def test_kernelbenchs_files_are_over_the_same_episodes_as_the_metrics() -> None:
+    runs = KernelBenchRuns()
+    found = [
+        episode("1_Matmul", ok(2.0), problem_id=1),
+        episode("1_Matmul", bad(), sample=1, problem_id=1, stop=StopReason.INFRA_ERROR),
+        episode("1_Matmul", sample=2, problem_id=1, stop=StopReason.CONTEXT),
+        episode("1_Matmul", sample=3, problem_id=1, stop=StopReason.MODEL_ERROR),
+        episode("add_relu", ok(2.0), problem_id=1, source="builtin"),
+        episode("3_Lost", bad(), problem_id=3, level=3, stop=StopReason.INFRA_ERROR),
+    ]
+    runs.add(found)
+    assert runs.levels == (1,)
+    entries = runs.eval_results(1)
+    assert [(e["sample_id"], e["correctness"]) for e in entries["1"]] == [(0, True), (2, False)]
+    assert entries["1"][1]["metadata"] == {"status": "context_exhausted"}
+    passing = runs.pass_at_k_results(1)["metadata"]
+    judged = summarise(found[:4]).overall
+    assert (passing["total_evaluated_samples"], passing["total_correct_samples"]) == (2, 1)
+    assert (judged.best.correct.n, judged.best.correct.count) == (2, 1)
+
+
+def test_two_tasks_that_are_one_problem_are_refused() -> None:
+    runs = KernelBenchRuns()
+    with pytest.raises(ConfigError, match="kernelbench/1/1_A and kernelbench/1/1_B are both problem 1 of level 1"):
+        runs.add([episode("1_A", ok(1.0), problem_id=1), episode("1_B", ok(1.0), problem_id=1)])
 
 
 def test_a_speed_that_cannot_be_trusted_is_not_told_as_a_right_kernel() -> None:

@@ -15,6 +15,7 @@ import pytest
 from kb_ray.errors import ConfigError
 from kb_ray.exporting import files
 
+CARD = "---\npretty_name: x\ntags:\n- triton\n- kb-ray-sft\n---\n\n# x\n"
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 
 
@@ -72,7 +73,7 @@ def test_the_folder_appears_whole_readable_and_alone(tmp_path: Path) -> None:
 
 def test_after_an_error_what_was_there_is_there_still(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old").write_text("1")
+    (tmp_path / "out" / "README.md").write_text(CARD)
 
     def fail() -> None:
         with files.appearing(tmp_path / "out", overwrite=True) as scratch:
@@ -81,17 +82,56 @@ def test_after_an_error_what_was_there_is_there_still(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "README.md"]
 
 
 def test_a_full_folder_is_replaced_only_when_told(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old").write_text("1")
+    (tmp_path / "out" / "README.md").write_text(CARD)
     with pytest.raises(ConfigError, match="--overwrite"):
         files.check(tmp_path / "out", overwrite=False)
     with files.appearing(tmp_path / "out", overwrite=True) as scratch:
         (scratch / "new").write_text("2")
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]
+
+
+@pytest.mark.parametrize(
+    "foreign", ["notes.txt", "data/mine.parquet", "parts/part-1.parquet", "data/train-00000-of-00001.parquet/x"]
+)
+def test_a_folder_that_holds_anything_but_an_export_is_never_replaced(tmp_path: Path, foreign: str) -> None:
+    out = tmp_path / "out"
+    (out / foreign).parent.mkdir(parents=True)
+    (out / foreign).write_text("dear to me")
+    for card in (None, "# my project\n", CARD):
+        if card is not None:
+            (out / "README.md").write_text(card)
+        with pytest.raises(ConfigError, match="replaces an earlier export alone"):
+            files.check(out, overwrite=True)
+    with pytest.raises(ConfigError), files.appearing(out, overwrite=True):
+        pytest.fail("it must not come to writing")
+    assert (out / foreign).read_text() == "dear to me"
+
+
+def test_what_came_while_the_export_was_made_stays(tmp_path: Path) -> None:
+    def overtaken() -> None:
+        with files.appearing(tmp_path / "out", overwrite=False):
+            (tmp_path / "out").mkdir()
+            (tmp_path / "out" / "theirs").write_text("1")
+
+    with pytest.raises(ConfigError, match="it holds something"):
+        overtaken()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
+
+
+def test_a_folder_is_apart_from_the_store_only_where_neither_holds_the_other(tmp_path: Path) -> None:
+    store = tmp_path / "runs" / "a"
+    store.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(store)
+    for name in ("runs/a", "runs", "runs/a/exports/sft", "runs/b/../a", "link", "link/parts"):
+        with pytest.raises(ConfigError, match="name a folder apart"):
+            files.apart(tmp_path / name, str(store))
+    files.apart(tmp_path / "runs" / "ab", str(store))
+    files.apart(store, "s3://bucket/runs/a")
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:

@@ -101,6 +101,20 @@ def test_keys_of_further_samples_and_of_other_sources_differ() -> None:
     assert seed1.sample_key(task("relu"), 0) == "builtin_relu"
 
 
+def test_keys_that_two_episodes_would_share_are_whole_task_ids(tmp_path: Path) -> None:
+    def problem(level: int, sample: int = 0) -> Episode:
+        of = task(f"{level}/19_ReLU", source="kernelbench", level=level, number=19)
+        return story("fast", of=of, sample=sample)
+
+    twin = story("fast", of=task("a_s1", source="folder"))
+    other = story("fast", of=task("a", source="folder"), sample=1)
+    _, records = written(tmp_path, problem(1), problem(2), problem(2, sample=1), story("fast"), twin, other)
+    assert sorted(record["sample_key"] for record in records) == [
+        "builtin_relu", "folder/a#1", "folder/a_s1#0", "kernelbench/1/19_ReLU#0", "kernelbench/2/19_ReLU#0",
+        "kernelbench_19_s1",
+    ]  # fmt: skip
+
+
 def test_an_episode_without_an_answer_is_left_out(tmp_path: Path) -> None:
     told = [story("fast"), story(of=task("exp"), stop=StopReason.MODEL_ERROR)]
     assert len(written(tmp_path, *told)[1]) == 1

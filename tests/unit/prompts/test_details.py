@@ -27,6 +27,24 @@ def test_a_source_line_that_the_detail_shows_already_is_not_shown_twice() -> Non
     assert lines(line=6, detail="it failed\nline 6: y = tl.tanh(x)") == ["line 6: it failed", "6 |     y = tl.tanh(x)"]
 
 
+@pytest.mark.parametrize(
+    ("message", "detail"),
+    [
+        ("CompilationError: no tanh", "at 5:32:\nno tanh"),
+        ("TypeError: no tanh", "no tanh"),
+        ("torch.OutOfMemoryError: no tanh", "no tanh"),
+        ("needs a GPU: RuntimeError: no tanh", "no tanh"),
+        ("UnsupportedLanguageConstruct: no tanh", "no tanh:"),
+    ],
+)
+def test_a_key_line_is_not_repeated_without_its_type(message: str, detail: str) -> None:
+    assert [line for line in lines(message=message, detail=detail) if "no tanh" in line] == [message]
+
+
+def test_a_line_that_says_more_than_the_key_line_is_kept() -> None:
+    assert lines(message="ValueError: a: b", detail="a: b\nb\na: b and c") == ["ValueError: a: b", "b", "a: b and c"]
+
+
 @pytest.mark.parametrize(("line", "code"), [(99, SOURCE), (6, None), (None, SOURCE), (1, "")])
 def test_without_the_line_there_is_no_source(line: int | None, code: str | None) -> None:
     assert not any("|" in one for one in lines(code, line=line))

@@ -57,6 +57,22 @@ def test_there_are_few_hints_and_each_is_a_list_item(name: str) -> None:
     assert all(hint.startswith("- ") and "\n" not in hint for hint in found)
 
 
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("input and other must have equal ranks >= 2", "for vectors use `tl.sum"),
+        ("Both inputs must be either 2D or 3D; (lhs: (16,) vs rhs: (16,))", "for vectors use `tl.sum"),
+        ("input and other must have equal batch shapes", "with shapes (M, K) and (K, N)"),
+        ("input and other must have equal reduction dimensions", "with shapes (M, K) and (K, N)"),
+    ],
+)
+def test_every_way_of_triton_to_refuse_blocks_to_dot_has_advice(said: str, advice: str) -> None:
+    error = ErrorDetail(category="X", message=f"AssertionError: {said}", detail=said)
+    found = hints(Verdict.of(Status.RUNTIME_ERROR, Stage.TINY, error=error), CODE)
+    assert len(found) == 1
+    assert advice in found[0]
+
+
 def test_facts_are_told_of_correct_kernels_only() -> None:
     evidence = Evidence(kernel_time_share=0.1, torch_ops={"aten::add": 1}, generalises={"shape": "mismatch"})
     right = Verdict.of(Status.OK, Stage.TIMING, speedup=0.5, trusted=True, evidence=evidence)

@@ -188,6 +188,18 @@ def test_there_is_no_difference_without_two_programs_or_between_huge_ones() -> N
     assert line_changes("x\n" * 3001, "x") is None
 
 
+def test_long_lines_and_long_differences_are_cut_and_say_so() -> None:
+    assert line_changes("x" * 5000, "y") == [
+        [["-", "x" * 1000 + " [4000 more characters are in the trace store]"], ["+", "y"]]
+    ]
+    old, new = "\n".join(["a" * 900] * 200), "\n".join(["b" * 900] * 200)
+    hunks = line_changes(old, new)
+    assert hunks is not None
+    assert sum(len(line) for hunk in hunks for _, line in hunk) < MAX_TEXT + 100
+    shown_lines = MAX_TEXT // 900
+    assert hunks[-1] == [[" ", f"[{400 - shown_lines} more lines of changes are in the trace store]"]]
+
+
 def test_a_long_text_is_cut_and_says_so() -> None:
     assert clip("x" * MAX_TEXT) == "x" * MAX_TEXT
     assert clip("x" * (MAX_TEXT + 7)) == "x" * MAX_TEXT + "\n[7 more characters are in the trace store]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import random
 import re
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from kb_ray.reporting.drawing import draw_all
 from kb_ray.reporting.figure import Figure, Series
 from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.packing import pack, unpack
+from kb_ray.reporting.viewing import shown
 from kb_ray.score.metrics import summarise
 from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from kb_ray.traces.layout import RUN_KEY, part_key
@@ -123,6 +125,45 @@ def test_texts_that_do_not_fit_are_left_out_and_the_rest_stays_in_order(monkeypa
     cut = report.write_report(store, "b.html", episodes=20).content["index"]
     assert 0 < len(cut) < len(whole) == 20
     assert cut == whole[: len(cut)]
+
+
+def test_a_page_is_small_whatever_one_episode_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = make_episode("long")
+    draw = random.Random(1)
+    turns = []
+    for turn in plain.turns:
+        code = draw.randbytes(1_000_000).hex()
+        evidence = turn.verdict.evidence.model_copy(update={"kernels": (code, *("k" * 100,) * 20_000)})
+        verdict = turn.verdict.model_copy(update={"evidence": evidence})
+        turns.append(turn.model_copy(update={"triton_code": f"x = '{code}'", "verdict": verdict}))
+    long = plain.model_copy(update={"turns": tuple(turns)})
+    data = table_bytes([long, make_episode("short")])
+    store = open_store("store")
+    store.put_if_absent(part_key(data), data)
+    told = shown(long)
+    assert len(pack(told)) < 500_000
+    assert told["turns"][0]["verdict"]["evidence"]["kernels"][-1] == "[10001 more are in the trace store]"
+    assert report.write_report(store, "page.html").shown == 2
+    # one that is still too long keeps no other from being shown, and is not shown either
+    monkeypatch.setattr(writing, "_TEXT_BYTES", 100_000)
+    cut = report.write_report(store, "page.html")
+    assert (cut.episodes, [row["task"] for row in cut.content["index"]]) == (2, ["builtin/1/short"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--live", "--plots", "p"], "--live and --plots exclude each other"),
+        (["--live", "--output", "o", "--plots", "p"], "--live and --output and --plots exclude each other"),
+        (["--port", "9000"], "--port: only a page of --live is served"),
+        (["--output", "s3://b/report.html"], "--output: s3:/b/report.html is no local path"),
+        (["--plots", "s3://b/plots"], "--plots: s3:/b/plots is no local path"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_one_line(
+    argv: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problem in refused(capsys, "store", *argv)
 
 
 def test_metrics_that_are_at_hand_are_not_made_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb_ray.records import Episode
+from kb_ray.records import Episode, StopReason
 from kb_ray.score.baselines import published
 from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, outcome
@@ -55,14 +55,35 @@ def test_stores_without_a_common_task_say_nothing() -> None:
 
 def test_published_numbers_stand_beside_the_same_share_of_the_same_level() -> None:
     found = of(episode("a", bad(), ok(2.0)), episode("b", ok(1.5)), episode("c", bad(), source="builtin"))
-    rows = published(found, summarise_outcomes(found))
-    alone = found[:2]
-    assert published(alone, summarise_outcomes(alone)) == rows
+    rows = published(found)
+    assert published(found[:2]) == rows
     ours = {(row.system, row.metric, row.level): row for row in rows}
     triton = ours["TritonRL", "correct", 1]
     assert (triton.published, triton.ours.value, triton.tasks) == (0.63, 0.5, 2)
     assert ("TritonRL", "correct", 2) not in ours
     # a best of ten turns is not compared with a best of two
     assert {row.turns for row in rows} == {1}
-    others = of(episode("a", ok(1.0), source="folder"))
-    assert published(others, summarise_outcomes(others)) == ()
+    assert published(of(episode("a", ok(1.0), source="folder"))) == ()
+
+
+def test_prompts_that_never_fitted_count_beside_published_numbers_as_they_do_in_the_table() -> None:
+    lost = [episode(f"t{i}", stop=StopReason.CONTEXT) for i in range(9)]
+    found = of(episode("a", ok(2.0)), *lost, episode("ours", stop=StopReason.INFRA_ERROR))
+    table = summarise_outcomes(found).overall.best
+    rows = {(row.system, row.metric): row for row in published(found)}
+    triton, fast = rows["TritonRL", "correct"], rows["DeepSeek-R1, CUDA", "fast_1"]
+    assert (triton.ours, triton.ours.value, triton.ours.n, triton.tasks) == (table.correct, 0.1, 10, 10)
+    assert fast.ours.value == pytest.approx(0.1)
+    # nothing but such prompts is a level that was tried, too
+    assert {row.ours.value for row in published(of(*lost))} == {0.0}
+
+
+def test_a_best_of_ten_turns_is_over_all_that_were_judged() -> None:
+    found = of(episode("a", *[bad()] * 9, ok(2.0)), episode("b", stop=StopReason.CONTEXT))
+    rows = {(row.metric, row.turns): row for row in published(found) if row.system.startswith("DeepSeek")}
+    assert rows["fast_1", 10].ours.value == 0.5
+    assert rows["fast_1", 1].ours.value == 0.0
+
+
+def test_speed_is_not_set_beside_published_numbers_where_nothing_was_timed() -> None:
+    assert {row.metric for row in published(of(episode("a", ok(None))))} == {"correct"}

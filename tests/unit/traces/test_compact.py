@@ -12,7 +12,7 @@ import pytest
 from kb_ray.compact import Pieces, compact, main, write_here
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import StopReason
-from kb_ray.traces.layout import FinalFile, list_parts, part_key, read_manifest
+from kb_ray.traces.layout import FinalFile, final_key, list_parts, part_key, read_manifest
 from kb_ray.traces.resume import finished
 from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
 from kb_ray.traces.store import LocalStore, Store
@@ -89,7 +89,7 @@ def test_compacting_again_changes_nothing(store: LocalStore) -> None:
 def test_a_compaction_killed_before_its_manifest_is_as_if_it_never_was(store: LocalStore) -> None:
     put_part(store, 0, 1)
     stray = encode(table_of([make_episode(sample=0)]))
-    store.put_if_absent("final/train-00000-of-00002-0123456789abcdef.parquet", stray)
+    store.put_if_absent(final_key(0, 2, hashlib.sha256(stray).hexdigest()), stray)
     assert held(store) == [(0, 1), (1, 1)]
     compact(store)
     assert final_rows(store) == [(0, 1), (1, 1)]
