@@ -47,16 +47,24 @@ class Watched:
         return sum(wanted)
 
 
-def judge_of_this_session() -> int | None:
-    """Process id of a judge below this process: other sessions of this machine have theirs."""
+def judge_of_the_run() -> int | None:
+    """Process id of the youngest judge that an actor below this process started.
+
+    Other sessions of this machine have theirs, and this one has a judge without Ray that other tests share.
+    """
+    found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and "kb_ray.bench.child.judge" in _text(folder / "cmdline"):
-            above = int(folder.name)
-            while above > 1:
-                if above == os.getpid():
-                    return int(folder.name)
-                above = _parent(above)
-    return None
+            above = _parent(int(folder.name))
+            if above != os.getpid() and _is_below(above, os.getpid()):
+                found.append((folder.stat().st_ctime, int(folder.name)))
+    return max(found)[1] if found else None
+
+
+def _is_below(process: int, other: int) -> bool:
+    while process > 1 and process != other:
+        process = _parent(process)
+    return process == other
 
 
 def _text(path: Path) -> str:
@@ -96,7 +104,7 @@ def _scrape_until_done(process: subprocess.Popen[str], found: Watched) -> None:
         assert time.monotonic() < end, "the run does not end"
         time.sleep(3)
         _scrape(found)
-        if not killed and catalogue.VERDICTS.exported[0] in found.names and (judge := judge_of_this_session()):
+        if not killed and catalogue.VERDICTS.exported[0] in found.names and (judge := judge_of_the_run()):
             os.kill(judge, signal.SIGKILL)
             killed = True
     _scrape(found)
