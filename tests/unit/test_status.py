@@ -21,6 +21,7 @@ import pytest
 from kb_ray import status
 from kb_ray.config import RunConfig
 from kb_ray.config_sources import parse_command
+from kb_ray.env_vars import ALIASES, SETTING_PREFIX
 from kb_ray.evaluation.options import EvaluateConfig
 from kb_ray.tally import Tally
 from kb_ray.traces.columns import SCHEMA_VERSION, VERSION_KEY
@@ -95,7 +96,9 @@ def test_a_stopped_run_tells_the_command_that_goes_on(store: Store, capsys: pyte
     assert KEY not in json.dumps(found)
 
 
-def test_the_command_that_goes_on_means_the_settings_of_the_run() -> None:
+def test_the_command_that_goes_on_means_the_settings_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*filter(lambda name: name.startswith(SETTING_PREFIX), os.environ), *ALIASES.values()]:
+        monkeypatch.delenv(name, raising=False)
     config = RunConfig(tasks=("builtin",), model="scripted", temperature=0.5, max_hours=2.5, output="s3://b/p", seed=3)
     line = shlex.split(status.command_of(run_info(config), "s3://b/p"))
     assert line[:3] == ["python", "-m", "kb_ray.generate"]

@@ -89,7 +89,8 @@ def test_how_much_fits_in_memory_changes_nothing(model: Path, objective: Objecti
         for _ in range(3):
             learner.step(SAMPLES, objective)
         moved.append(weights(learner))
-    torch.testing.assert_close(moved[0], moved[1], atol=2e-5, rtol=1e-3)
+    # Three steps of 0.01 each: what the order of sums changes is a hundredth of that.
+    torch.testing.assert_close(moved[0], moved[1], atol=3e-4, rtol=1e-2)
 
 
 def test_several_steps_of_one_batch_are_bounded_by_the_clip(model: Path) -> None:
@@ -97,7 +98,7 @@ def test_several_steps_of_one_batch_are_bounded_by_the_clip(model: Path) -> None
     reports = learner.epoch(SAMPLES * 4, POLICY, parts=4)
     assert len(reports) == learner.steps == 4
     assert reports[0].clipped == 0.0
-    assert reports[-1].clipped > 0.0
+    assert max(report.clipped for report in reports[1:]) > 0.0
 
 
 def test_the_distance_from_the_model_without_its_adapter_is_told(model: Path) -> None:
