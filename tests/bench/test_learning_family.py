@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.learning.family import BINARY, UNARY, Spec, kernel, reference
+from benchmarks.learning.family import BINARY, UNARY, Core, Spec, kernel, reference
 from kb_ray.records import Status, Task
 from kb_ray.tasks.program import read_program
 from tests.fixtures_bench import Verify
 
 NAMES = list(UNARY)
+ROW_CORES: tuple[Core, ...] = ("sum", "max", "mean", "softmax", "layernorm")
 SPECS = [
     *[Spec("map", (8, 20), (name,), (NAMES[i - 1],)) for i, name in enumerate(NAMES)],
     *[Spec("map", (8, 20), ("relu",), (), second, join) for second in ("same", "row", "column") for join in BINARY],
-    *[Spec(core, (6, 20), ("plus",), ("silu",)) for core in ("sum", "max", "mean", "softmax", "layernorm")],  # type: ignore[arg-type]
+    *[Spec(core, (6, 20), ("plus",), ("silu",)) for core in ROW_CORES],
     *[Spec("softmax", (6, 20), (), (), second, "add") for second in ("same", "row", "column")],
     *[Spec("matmul", shape, before, ("tanh",)) for shape, before in (((32, 40), ()), ((20, 32), ("plus", "decay")))],
 ]
