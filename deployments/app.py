@@ -11,8 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from deployments.arguments import checked
 from kb_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,12 +82,7 @@ def build(args: dict[str, Any]) -> Application:
 
 def parse(args: dict[str, Any]) -> AppArgs:
     """`args` checked. ConfigError names the first wrong one."""
-    try:
-        return AppArgs.model_validate(args)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "args"
-        raise ConfigError(f"deployment argument {where}: {first['msg']}") from error
+    return checked(AppArgs, args)
 
 
 def serving_args(args: AppArgs) -> dict[str, Any]:

@@ -11,12 +11,13 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from deployments.app import NODES
+from deployments.arguments import checked
 from kb_ray.bench.access import check_bound, read_access
 from kb_ray.bench.bodies import Limits
-from kb_ray.errors import ConfigError, InfraError
+from kb_ray.errors import InfraError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -66,12 +67,7 @@ def build(args: dict[str, Any]) -> Application:
 
 def parse(args: dict[str, Any]) -> BenchArgs:
     """`args` checked. ConfigError names the first wrong one."""
-    try:
-        return BenchArgs.model_validate(args)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "args"
-        raise ConfigError(f"deployment argument {where}: {first['msg']}") from error
+    return checked(BenchArgs, args)
 
 
 class Bench:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exiting import exit_on_signals
 from kb_ray.exporting import files, hub
 from kb_ray.exporting.making import Made, make
 from kb_ray.exporting.options import VIEWS, ExportOptions, Filters
@@ -172,12 +171,6 @@ def _add_forms(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends the process through its `finally` clauses, so that no half folder stays."""
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    for stopping in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stopping, _stop)
+    exit_on_signals()
     sys.exit(main())

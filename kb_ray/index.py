@@ -7,13 +7,11 @@ codes: 0 built or there already, 2 unusable input, 1 the store, Ray or the verif
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from pydantic_settings import SettingsConfigDict
@@ -24,6 +22,7 @@ from kb_ray.bench.protocol import BenchSettings
 from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exiting import exit_on_signals
 from kb_ray.retrieve import ann, lexical
 from kb_ray.retrieve.building import PART_ROWS, Build, Progress, check_output
 from kb_ray.retrieve.corpus import Found, Wanted, read_corpus, wanted_specs
@@ -227,12 +226,6 @@ def _teller() -> Callable[[Progress], None]:
     return say
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends the process through its `finally` clauses; what is written stays, and the next start goes on."""
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    for stopping in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stopping, _stop)
+    exit_on_signals()
     sys.exit(main())

@@ -17,6 +17,7 @@ import pytest
 
 from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
+from tests.processes import outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,14 +85,7 @@ class Command:
 
     def run(self, arguments: list[str], env: dict[str, str] | None = None, timeout_s: float = 240) -> tuple[int, str]:
         """(exit code, everything it printed)."""
-        process = self.start(arguments, env)
-        try:
-            out, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
-            pytest.fail(f"the command did not end within {timeout_s:.0f} s:\n{out}")
-        return process.returncode, out
+        return outcome(self.start(arguments, env), timeout_s)
 
 
 def make_workload(folder: Path, count: int) -> Workload:

@@ -11,6 +11,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 
 def _stat(pid: int) -> tuple[str, list[str]] | None:
     """(name, the fields behind it: state, parent, group, session, ...)."""
@@ -55,3 +57,14 @@ def end_group(leader: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
     leader.wait(10)
+
+
+def outcome(process: subprocess.Popen[str], timeout_s: float) -> tuple[int, str]:
+    """(exit code, everything it printed) of a command that must end in time."""
+    try:
+        out, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+        pytest.fail(f"the command did not end within {timeout_s:.0f} s:\n{out}")
+    return process.returncode, out

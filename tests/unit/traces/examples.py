@@ -25,7 +25,10 @@ from kb_ray.records import (
     Usage,
     Verdict,
 )
+from kb_ray.traces.layout import part_key
 from kb_ray.traces.run import episode_id
+from kb_ray.traces.schema import table_bytes
+from kb_ray.traces.store import Store
 
 FINGERPRINT = "0123456789abcdef"
 
@@ -89,6 +92,14 @@ def make_episode(
         error="gone" if failed else None,
         created_at="2026-01-02T03:04:05+00:00",
     )
+
+
+def put_part(store: Store, *samples: int, attempt: int = 1) -> str:
+    """A part with one episode for each of `samples`; its key."""
+    data = table_bytes([make_episode(sample=sample, attempt=attempt) for sample in samples])
+    key = part_key(data)
+    store.put_if_absent(key, data)
+    return key
 
 
 def any_episode() -> st.SearchStrategy[Episode]:

@@ -17,17 +17,12 @@ from kb_ray.traces.resume import finished
 from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
 from kb_ray.traces.store import LocalStore, Store
 from kb_ray.traces.views import episodes
-from tests.unit.traces.examples import make_episode
+from tests.unit.traces.examples import make_episode, put_part
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path / "out"))
-
-
-def put_part(store: LocalStore, *samples: int, attempt: int = 1) -> None:
-    data = table_bytes([make_episode(sample=sample, attempt=attempt) for sample in samples])
-    store.put_if_absent(part_key(data), data)
 
 
 def held(store: LocalStore) -> list[tuple[int, int]]:

@@ -11,24 +11,17 @@ import pytest
 
 from kb_ray.compact import compact
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.traces.layout import list_parts, part_key
+from kb_ray.traces.layout import list_parts
 from kb_ray.traces.reading import read_episodes, read_tables, survey
-from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
+from kb_ray.traces.schema import SCHEMA, encode, table_of
 from kb_ray.traces.store import LocalStore
 from kb_ray.traces.views import episodes
-from tests.unit.traces.examples import make_episode
+from tests.unit.traces.examples import make_episode, put_part
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path / "out"))
-
-
-def put_part(store: LocalStore, *samples: int, attempt: int = 1) -> str:
-    data = table_bytes([make_episode(sample=sample, attempt=attempt) for sample in samples])
-    key = part_key(data)
-    store.put_if_absent(key, data)
-    return key
 
 
 def file_of(store: LocalStore, key: str) -> Path:
