@@ -71,6 +71,8 @@ class AppArgs(BaseModel):
     models: list[ModelArgs] = Field(min_length=1)
     ingress_replicas: int = Field(1, ge=1)
     """Replicas of the HTTP front. One carries a hundred requests at once; vLLM is the bottleneck."""
+    ingress_env: dict[str, str] = {}
+    """Environment variables of that front, which looks adapters up where `lora` says: AWS_ENDPOINT_URL, for one."""
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -92,7 +94,11 @@ def serving_args(args: AppArgs) -> dict[str, Any]:
         "ingress_deployment_config": {
             "num_replicas": args.ingress_replicas,
             # The front only forwards: it must find a place beside vLLM on a machine of two cores.
-            "ray_actor_options": {"num_cpus": 0, "label_selector": NODES},
+            "ray_actor_options": {
+                "num_cpus": 0,
+                "label_selector": NODES,
+                **({"runtime_env": {"env_vars": args.ingress_env}} if args.ingress_env else {}),
+            },
         },
     }
 

@@ -1,6 +1,7 @@
 """SmolLM2 served by real vLLM on a CPU through Ray Serve, once for all tests of a session.
 
-Knows no test. The model folder is made once and kept in the repository's cache.
+Knows no test. The model folder is made once and kept in the repository's cache. Adapters are taken from the S3 server
+of the session.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 from kb_ray import serve as kb_serve
 from kb_ray.model import smollm2
+from tests.fixtures_s3 import S3Server
 
 MODEL_FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "models" / "smollm2-135m"
 
@@ -25,12 +27,24 @@ def smollm2_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_url(ray_cluster: str, smollm2_folder: Path) -> Iterator[str]:
+def adapters_uri(s3_server: S3Server) -> str:
+    """Where the served model finds adapters."""
+    return f"s3://{s3_server.bucket}/adapters"
+
+
+@pytest.fixture(scope="session")
+def smollm2_url(ray_cluster: str, smollm2_folder: Path, s3_server: S3Server, adapters_uri: str) -> Iterator[str]:
     """URL (ends in /v1) where smollm2-135m-instruct answers. The first use takes a minute or two."""
     from ray import serve
 
     os.environ["KB_RAY_SMOLLM2"] = str(smollm2_folder)
     config = kb_serve.read(kb_serve.find("smollm2_cpu"))
+    args = config["applications"][0]["args"]
+    args["ingress_env"] = s3_server.env
+    model = args["models"][0]
+    model["lora"] = {"dynamic_lora_loading_path": adapters_uri, "max_num_adapters_per_replica": 2}
+    model["engine"] |= {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "logprobs_mode": "processed_logprobs"}
+    model["env"] |= s3_server.env
     yield kb_serve.deploy(config, port=_free_port())
     serve.shutdown()
 

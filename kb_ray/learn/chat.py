@@ -43,6 +43,10 @@ class ChatTokens:
         """Tokens of a conversation up to where the assistant is to answer."""
         return self._tokens(self._render(chat, begin=True))
 
+    def text(self, tokens: Sequence[int]) -> str:
+        """What tokens say, without those that only end a turn."""
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
     def sequences(self, chat: Chat) -> list[Marked]:
         """All answers of a conversation: one sequence where the template writes it piece by piece, else one each.
 

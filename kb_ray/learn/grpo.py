@@ -6,9 +6,10 @@ things are kept is given. Knows no file, no Ray and no model format.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kb_ray.learn import metrics
@@ -74,6 +75,8 @@ class Batch(NamedTuple):
 
 
 Shape = Callable[[list[Sample]], list[Sample]]
+Newest = Callable[[], Awaitable[Sampler]]
+"""Publishes the policy as it is now; what draws from it."""
 
 
 class Grpo:
@@ -90,27 +93,49 @@ class Grpo:
         opening: Callable[[Task], tuple[Message, ...]],
         progress: Progress | None = None,
         shape: Shape | None = None,
+        newest: Newest | None = None,
     ) -> None:
-        """`shape` may change samples before they are learned from, as a test does that shuffles their advantages."""
+        """`shape` may change samples before they are learned from, as a test does that shuffles their advantages.
+
+        `newest`: for samplers that draw while the learner takes a step. The next batch is then begun before the step,
+        so that its answers are of the policy before it, and steps are taken in a thread. `sampler` is the first.
+        """
         self.rule, self.tasks, self.objective = rule, tuple(tasks), objective
         self.progress = progress or Progress(mix=LevelMix.first(rule.levels))
         self._learner, self._sampler, self._verify, self._opening = learner, sampler, verify, opening
-        self._shape = shape
+        self._shape, self._newest = shape, newest
+        self._ahead: asyncio.Task[list[list[Try]]] | None = None
 
-    async def advance(self) -> Batch:
-        """Try, compare, learn. Where nothing could be compared no step is taken."""
+    async def advance(self, last: bool = False) -> Batch:
+        """Try, compare, learn. Where nothing could be compared no step is taken. `last`: no batch is to follow."""
         began = time.monotonic()
-        groups = await self._tried(self._chosen())
+        tried, self._ahead = self._ahead or self._begun(self.progress.batch), None
+        groups = await tried
         rolled = time.monotonic()
+        if self._newest is not None and not last:
+            self._ahead = self._begun(self.progress.batch + 1)
         made = self._made(groups)
         samples = self._shape(list(made.samples)) if self._shape else list(made.samples)
-        reports = self._learner.epoch(samples, self.objective, self.rule.parts) if samples else []
+        reports = await self._learned(samples) if samples else []
         ended = time.monotonic()
         told = metrics.of_rollouts(groups) | metrics.of_samples(made) | self._observed(groups)
         for report in reports:
             told |= {f"Train/{name}": float(value) for name, value in report._asdict().items()}
         told |= {"Timing/Rollout": rolled - began, "Timing/Train": ended - rolled, "Timing/Total": ended - began}
         return Batch(groups, made, told)
+
+    async def aclose(self) -> None:
+        """Gives up what was begun ahead."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+
+    async def _learned(self, samples: Sequence[Sample]) -> Sequence[Any]:
+        if self._newest is None:
+            return self._learner.epoch(samples, self.objective, self.rule.parts)
+        reports = await asyncio.to_thread(self._learner.epoch, samples, self.objective, self.rule.parts)
+        self._sampler = await self._newest()
+        return reports
 
     def _made(self, groups: Sequence[Sequence[Try]]) -> Made:
         rule, rollouts = self.rule, [[one.rollout for one in group] for group in groups]
@@ -121,9 +146,12 @@ class Grpo:
             max_staleness=rule.max_staleness,
         )  # fmt: skip
 
-    def _chosen(self) -> list[Task]:
-        """The tasks of this batch: each once while there are enough. They depend on seed and batch alone."""
-        draw = random.Random(f"{self.rule.seed}/{self.progress.batch}")
+    def _begun(self, batch: int) -> asyncio.Task[list[list[Try]]]:
+        return asyncio.create_task(self._tried(self._chosen(batch), batch))
+
+    def _chosen(self, batch: int) -> list[Task]:
+        """The tasks of a batch: each once while there are enough. Without a curriculum, seed and batch decide alone."""
+        draw = random.Random(f"{self.rule.seed}/{batch}")
         if not self.rule.curriculum:
             count = min(self.rule.batch_size, len(self.tasks))
             return draw.sample(self.tasks, count)
@@ -137,14 +165,14 @@ class Grpo:
             chosen.append(task)
         return chosen
 
-    async def _tried(self, tasks: Sequence[Task]) -> list[list[Try]]:
+    async def _tried(self, tasks: Sequence[Task], batch: int) -> list[list[Try]]:
         rule = self.rule
         return await roll_out(
             tasks, rule.group_size, self._sampler, self._verify,
             opening=self._opening,
             policy=Policy(max_turns=rule.max_turns, target_speedup=rule.target_speedup, ends_with_success=False),
             rule=self._reward(),
-            seed=rule.seed + 1_000_003 * self.progress.batch,
+            seed=rule.seed + 1_000_003 * batch,
         )  # fmt: skip
 
     def _reward(self) -> RewardRule:

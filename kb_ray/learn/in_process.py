@@ -1,26 +1,40 @@
-"""The policy of a learner as a sampler in the same process: always the newest weights, one device."""
+"""The policy of a learner as a sampler beside it: always the newest weights, on the devices that learn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 from kb_ray.learn.chat import ChatTokens
-from kb_ray.learn.generating import Drawing, draw
-from kb_ray.learn.learner import Learner
+from kb_ray.learn.generating import Drawing
 from kb_ray.learn.samples import Drawn
 from kb_ray.records import Message, Sampling
+
+
+class Draws(Protocol):
+    """A learner that can be drawn from: `learner.Learner`, or several that share the prompts."""
+
+    tokenizer: Any
+    steps: int
+
+    @property
+    def window(self) -> int | None: ...
+
+    def draw(
+        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, ends: Collection[int], seed: int
+    ) -> list[Drawn]: ...
 
 
 class InProcessSampler:
     """A `rollouts.Sampler`. Not to be drawn from while the learner takes a step: both use the same weights."""
 
-    def __init__(self, learner: Learner, run: str, sampling: Sampling, batch_tokens: int) -> None:
+    def __init__(self, learner: Draws, run: str, sampling: Sampling, batch_tokens: int) -> None:
         self._learner, self._run = learner, run
         self.sampling = sampling
         self._chat = ChatTokens(learner.tokenizer)
         self._drawing = Drawing(sampling.temperature, sampling.max_tokens, batch_tokens)
-        self.window: int | None = getattr(learner.network.config, "max_position_embeddings", None)
+        self.window = learner.window
 
     @property
     def policy(self) -> int:
@@ -38,10 +52,8 @@ class InProcessSampler:
 
     def text(self, tokens: Sequence[int]) -> str:
         """What an answer's tokens say, without those that only end it."""
-        return str(self._learner.tokenizer.decode(tokens, skip_special_tokens=True))
+        return self._chat.text(tokens)
 
     async def draw(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Drawn]:
         """One answer to each prompt; the event loop goes on meanwhile."""
-        return await asyncio.to_thread(
-            draw, self._learner.network, prompts, self._drawing, self._chat.end, seed % (1 << 31)
-        )
+        return await asyncio.to_thread(self._learner.draw, prompts, self._drawing, self._chat.end, seed % (1 << 31))

@@ -1,4 +1,4 @@
-"""The OpenAI chat format: a Request as a JSON body, a JSON answer as a Completion, a refusal in words.
+"""The OpenAI format of chats: a Request as a JSON body, a JSON answer as a Completion, a refusal in words.
 
 Pure. Knows nothing of connections, retries or waiting; what may be tried again is said by the exception.
 """
@@ -71,7 +71,7 @@ def _sent(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
-def completion(answer: bytes, *, model: str, sampling: Sampling, latency_s: float) -> Completion:
+def completion(answer: bytes, *, model: str, sampling: Sampling) -> Completion:
     """The first choice of a chat answer. Malformed when there is none."""
     data = json_object(answer)
     choices = data.get("choices")
@@ -86,7 +86,6 @@ def completion(answer: bytes, *, model: str, sampling: Sampling, latency_s: floa
         reasoning=reasoning,
         finish_reason=str(choices[0].get("finish_reason") or "unknown"),
         usage=_usage(data.get("usage")),
-        latency_s=latency_s,
         model=model,
         sampling=sampling,
     )

@@ -54,6 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "model": (*PURE, "model", "extract", "extraction", "checkpoints"),
     "checkpoints": (*PURE, "traces"),
     "learn": (*PURE, "learn", "score"),
+    "learn.served": (*PURE, "learn", "model.tokens_http"),
     "learn.sft": ("learn.samples", "records"),
     "training": (*PURE, "checkpoints", "exporting", "learn", "retrieve.program", "traces", "training"),
     "training.settings": (*PURE, "config", "learn.objective", "learn.sft"),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from kb_ray.learn.chat import ChatTokens
 from kb_ray.learn.curriculum import TaskHistory
+from kb_ray.learn.generating import Drawing, draw
 from kb_ray.learn.grpo import Grpo, GrpoRule, Progress, Shape
 from kb_ray.learn.in_process import InProcessSampler
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.objective import Objective
-from kb_ray.learn.samples import Sample
+from kb_ray.learn.samples import Drawn, Sample
 from kb_ray.records import Message, Sampling, Task, Verdict
 from kb_ray.score.reward import RewardRule
 from tests.unit.learn import tiny
@@ -104,6 +108,56 @@ async def test_what_a_batch_was_is_told_under_the_third_documents_names(model: P
     assert told["KernelQuality/CorrectRate"] <= told["KernelQuality/CompileRate"] <= told["KernelQuality/FormatRate"]
 
 
+class Published:
+    """A policy as it was at a step, drawn from while the learner goes on."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._network = copy.deepcopy(learner.network)
+        self._chat = ChatTokens(learner.tokenizer)
+        self.policy, self.model, self.window = learner.steps, f"toy-step{learner.steps}", 4096
+        self.sampling = Sampling(temperature=1.0, max_tokens=TOKENS)
+        self.text = self._chat.text
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return self._chat.prompt([{"role": m.role, "content": m.content} for m in messages])
+
+    async def draw(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Drawn]:
+        return draw(self._network, prompts, Drawing(1.0, TOKENS), self._chat.end, seed % (1 << 31))
+
+
+def ahead(model: Path, rule: GrpoRule) -> tuple[Grpo, list[int]]:
+    """A loop that publishes, and the steps that it published."""
+    learner, published = tiny.learner(model, learning_rate=2e-2), [0]
+
+    async def newest() -> Published:
+        published.append(learner.steps)
+        return Published(learner)
+
+    return Grpo(rule, TASKS, learner, Published(learner), judge, OBJECTIVE, opening, newest=newest), published
+
+
+async def test_the_next_batch_is_drawn_from_the_policy_before_the_step(model: Path) -> None:
+    grpo, published = ahead(model, RULE)
+    before, drawn = [], []
+    for n in range(24):
+        before.append(published[-1])
+        batch = await grpo.advance(last=n == 23)
+        drawn += [{step.policy for group in batch.groups for one in group for step in one.steps}]
+        assert not batch.made.left_out["stale"]
+    assert drawn == [{0}, *({step} for step in before[:-1])]
+    assert published == list(range(published[-1] + 1))
+    assert before[-1] > 2, "steps were taken while the next batch was drawn"
+
+
+async def test_what_is_older_than_allowed_is_not_learned_from(model: Path) -> None:
+    grpo, _ = ahead(model, RULE.model_copy(update={"max_staleness": 0}))
+    batches = [await grpo.advance() for _ in range(12)]
+    await grpo.aclose()
+    after = [batches[n + 1] for n in range(11) if batches[n].made.samples]
+    assert after, "some batch was learned from"
+    assert all((batch.made.samples, batch.made.left_out["stale"]) == ((), 64) for batch in after)
+
+
 async def test_a_batch_that_tells_nothing_takes_no_step(model: Path) -> None:
     async def never(task: Task, code: str) -> Verdict:
         return bad()
@@ -122,9 +176,9 @@ async def test_a_loop_goes_on_where_another_was(model: Path) -> None:
     for _ in range(3):
         await plain.advance()
     kept = Progress.model_validate_json(plain.progress.model_dump_json())
-    later = [task.task_id for task in plain._chosen()]
+    later = [task.task_id for task in plain._chosen(3)]
     other = loop(model, rule, progress=kept)
-    assert [task.task_id for task in other._chosen()] == later
+    assert [task.task_id for task in other._chosen(3)] == later
     assert other.progress == plain.progress
 
 
@@ -132,4 +186,4 @@ def test_settled_tasks_are_not_drawn(model: Path) -> None:
     history = TaskHistory(solved={"toy/0": (1.0, 1.0), "toy/1": (0.0, 0.0)})
     grpo = loop(model, RULE.model_copy(update={"curriculum": True, "batch_size": 9}))
     grpo.progress = grpo.progress.model_copy(update={"history": history})
-    assert {task.task_id for task in grpo._chosen()} == {"toy/2", "toy/3"}
+    assert {task.task_id for task in grpo._chosen(0)} == {"toy/2", "toy/3"}

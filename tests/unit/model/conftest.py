@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from model_server import ModelServer, running
 
-from kb_ray.model import openai_http
+from kb_ray.model import openai_http, posting
 from kb_ray.model.openai_http import OpenAICompleter
 
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelServer]:
-    monkeypatch.setattr(openai_http, "BACKOFF_FIRST_S", 0.01)
+    monkeypatch.setattr(posting, "BACKOFF_FIRST_S", 0.01)
+    monkeypatch.setattr(openai_http, "BUSY_WAIT_S", 0.01)
     async with running(ModelServer()) as server:
         yield server
 

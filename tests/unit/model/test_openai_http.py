@@ -11,9 +11,10 @@ import pytest
 from model_server import ModelServer, answers, drips, hangs, resets, says
 
 from kb_ray.errors import ContextError, ModelError
-from kb_ray.model import openai_http
+from kb_ray.model import posting
 from kb_ray.model.completer import Request
-from kb_ray.model.openai_http import OpenAICompleter, backoff_s, retry_after_s
+from kb_ray.model.openai_http import OpenAICompleter
+from kb_ray.model.posting import backoff_s, retry_after_s
 from kb_ray.records import Message, Sampling, Usage
 
 REQUEST = Request(
@@ -199,7 +200,7 @@ def test_waits_grow_stay_bounded_and_respect_the_server() -> None:
     assert longest == [min(30.0, 2.0**n) for n in range(12)]
     assert shortest == [wait / 2 for wait in longest]
     assert backoff_s(0, 7.0, draw=lambda low, _high: low) == 7.0
-    assert backoff_s(0, 1e9, draw=lambda low, _high: low) == openai_http.RETRY_AFTER_MAX_S
+    assert backoff_s(0, 1e9, draw=lambda low, _high: low) == posting.RETRY_AFTER_MAX_S
 
 
 @pytest.mark.parametrize(
