@@ -41,6 +41,8 @@ class Limits:
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _GPU_NODE = re.compile(r"/dev/nvidia\d+")
+# Of /proc without a GPU, beside the process's own entry. CUDA's driver reads more of it than is written down anywhere.
+_PROC = tuple(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "version", "filesystems", "loadavg", "sys"))
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -114,10 +116,11 @@ def visible(cuda: bool, gpu_node: str | None = None) -> Visible:
     `gpu_node`: the file of the one GPU to be used, such as /dev/nvidia0; None: of all.
     """
     roots = [
-        "/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/proc", "/sys", "/etc/ld.so.cache",
+        "/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/etc/ld.so.cache",
         "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf",
         "/etc/passwd", "/etc/nvidia", "/run/nvidia-persistenced", sys.base_prefix, sys.base_exec_prefix,
     ]  # fmt: skip
+    roots += ["/proc"] if cuda else _PROC
     roots += [os.path.join(sys.prefix, name) for name in ("bin", "include", "lib", "lib64", "pyvenv.cfg")]
     roots += package_folders()
     for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"):
@@ -179,6 +182,7 @@ def confine_files(scratch: str, seen: Visible, cuda: bool) -> int:
             lock.add_path_rule(path, access=on_file | AccessFs.READ_DIR if os.path.isdir(path) else on_file)
         lock.add_path_rule(*filter(os.path.exists, seen.listable), access=AccessFs.READ_DIR)
         lock.add_path_rule(scratch, access=everything)
+        lock.add_path_rule(f"/proc/{os.getpid()}", access=on_file | AccessFs.READ_DIR)
         for path in filter(os.path.exists, _DEVICES):
             lock.add_path_rule(path, access=AccessFs.READ_FILE | AccessFs.WRITE_FILE)
         if cuda:
