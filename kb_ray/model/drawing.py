@@ -1,0 +1,94 @@
+"""Answers of a network to several prompts at once, each drawn with its own seed, temperature and top_p.
+
+Gumbel's trick: the largest of (log-probability + noise) is a draw. The noise of a row depends on its own seed alone,
+so that an answer does not depend on who else is asked for at the same time, but for the last bits of the sums. Knows
+tokens, no text and no queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_SEEDS = 1 << 63
+
+
+class Wanted(NamedTuple):
+    """One answer to be drawn."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    """0: the most likely token each time."""
+    top_p: float
+    seed: int
+
+
+def draw(network: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[tuple[int, ...]]:
+    """The tokens of each answer, in their order, with the one of `ends` that ended it, where one did."""
+    from transformers import LogitsProcessorList
+
+    device = next(network.parameters()).device
+    tokens, attention = padded([one.prompt for one in wanted], pad)
+    with torch.inference_mode():
+        output = network.generate(
+            input_ids=tokens.to(device), attention_mask=attention.to(device), do_sample=False,
+            max_new_tokens=max(one.max_tokens for one in wanted), eos_token_id=sorted(ends), pad_token_id=pad,
+            temperature=None, top_p=None, top_k=None, repetition_penalty=1.0,
+            logits_processor=LogitsProcessorList([_Noisy(wanted, device)]),
+        )  # fmt: skip
+    answers = output[:, tokens.shape[1] :].tolist()
+    return [until_end(row[: one.max_tokens], ends) for row, one in zip(answers, wanted, strict=True)]
+
+
+def padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """(tokens, attention) [prompts, longest], both padded on the left, so that all answers begin at the same place."""
+    longest = max(map(len, prompts))
+    tokens = torch.full((len(prompts), longest), pad)
+    attention = torch.zeros_like(tokens)
+    for row, prompt in enumerate(prompts):
+        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
+        attention[row, longest - len(prompt) :] = 1
+    return tokens, attention
+
+
+def until_end(tokens: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
+    """An answer with the token that ends it; what follows in its row is padding."""
+    last = next((i for i, token in enumerate(tokens) if token in ends), None)
+    return tuple(tokens if last is None else tokens[: last + 1])
+
+
+class _Noisy:
+    """A logits processor: scores whose largest is a draw."""
+
+    def __init__(self, wanted: Sequence[Wanted], device: torch.device) -> None:
+        self._rows = [i for i, one in enumerate(wanted) if one.temperature > 0]
+        drawn = [wanted[i] for i in self._rows]
+        self._temperature = torch.tensor([[one.temperature] for one in drawn], device=device)
+        self._top_p = torch.tensor([[one.top_p] for one in drawn], device=device)
+        self._noise = [torch.Generator(device).manual_seed(one.seed % _SEEDS) for one in drawn]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if not self._rows:
+            return scores
+        logprobs = torch.log_softmax(scores[self._rows].float() / self._temperature, dim=-1)
+        if bool((self._top_p < 1).any()):
+            logprobs = _nucleus(logprobs, self._top_p)
+        uniform = torch.stack([
+            torch.rand(logprobs.shape[-1], generator=one, device=logprobs.device) for one in self._noise
+        ])  # fmt: skip
+        noisy = logprobs - torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
+        scores = scores.float()
+        scores[self._rows] = noisy
+        return scores
+
+
+def _nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
+    """-inf for all but the fewest most likely tokens that have `top_p` together (Holtzman and others, 2020)."""
+    ordered, order = logprobs.sort(dim=-1, descending=True)
+    before = ordered.exp().cumsum(dim=-1) - ordered.exp()
+    kept = torch.where(before < top_p, ordered, torch.full_like(ordered, -torch.inf))
+    return torch.full_like(logprobs, -torch.inf).scatter(-1, order, kept)
