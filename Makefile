@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 # A local Ray with a token on disk needs this before ray is imported.
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: demo demo-llm test selftest bench lint clean help
+.PHONY: demo demo-llm test selftest bench bench-driver lint clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -53,6 +53,9 @@ selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pa
 
 bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; KERNELBENCH=checkout measures that beside
 	$(BIN)/python -m benchmarks.verifier --output bench.json --document docs/measurements.md $(if $(KERNELBENCH),--kernelbench $(KERNELBENCH)) $(ARGS)
+
+bench-driver: $(VENV)/.dev ## one driver at full load, with a model and a bench that only wait; ARGS="--episodes 500" for a short one
+	$(BIN)/python -m benchmarks.driver --output driver.json --document docs/scale.md $(ARGS)
 
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchSettings
 from kb_ray.records import Sampling
+from kb_ray.traces.shards import Shard
 
 KERNELBOOK_DEFAULT = 1500
 """KernelBook samples of a run that names neither tasks nor counts."""
@@ -36,6 +37,14 @@ class Shown:
     """What an empty default means."""
     range: str | None = None
     """What is accepted, where it does not follow from the constraints."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A setting that others have and that can only be this here."""
+
+    values: tuple[bool | int | str, ...]
+    why: str
 
 
 class RunConfig(BaseModel):
@@ -165,6 +174,8 @@ class RunConfig(BaseModel):
     """Ray cluster to join."""
     log_format: Annotated[Literal["text", "json"], Shown("format")] = "text"
     """json says everything on stderr as one JSON object a line, with the ids of run and episode."""
+    shard: Annotated[str | None, Shown("shard", "the whole run", "I/N, I from 1 to N")] = None
+    """Run only this part of the episodes. Starts with different I may share one output."""
     dry_run: Annotated[bool, Shown("switch")] = False
     """Check everything, show the plan and the first prompt, write nothing."""
 
@@ -192,6 +203,11 @@ class RunConfig(BaseModel):
             if not (0 <= numbers[0] <= numbers[1] and 1 <= numbers[1] <= MOST_WORKERS):
                 raise ValueError(f"must be N or MIN:MAX, with MAX from 1 to {MOST_WORKERS} and MIN from 0 to MAX")
         return text
+
+    @field_validator("shard")
+    @classmethod
+    def _one_of_some(cls, shard: str | None) -> str | None:
+        return None if shard is None else str(Shard.of(shard))
 
     @property
     def worker_counts(self) -> int | tuple[int, int] | None:
@@ -240,8 +256,8 @@ class RunConfig(BaseModel):
         )
 
     def public(self) -> dict[str, Any]:
-        """Every setting in JSON form, without secrets: what run.json keeps."""
-        told = self.model_dump(mode="json", exclude={"api_key"})
+        """Every setting of the run in JSON form, without secrets: what run.json keeps, the same for every shard."""
+        told = self.model_dump(mode="json", exclude={"api_key", "shard"})
         return told | {"vllm_url": _USERINFO.sub("", self.vllm_url)}
 
 

@@ -8,7 +8,6 @@ knows nothing of what the settings mean.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import types
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from kb_ray.config import Shown
 from kb_ray.env_vars import ALIASES, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError
 from kb_ray.plain_yaml import load_yaml
+from kb_ray.setting_names import groups, known, nearest
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -137,7 +137,7 @@ def _unknown_argument(model: type[BaseModel], item: str, prog: str) -> str:
         return f"unexpected argument {item!r}: settings are flags or key=value, see {prog} --help"
     name = item.partition("=")[0]
     flags = [_flag(field) for field in model.model_fields] + ["--config", "--set", "--help"]
-    return f"unknown flag {name}{_nearest(name, flags)}; {prog} --help lists all"
+    return f"unknown flag {name}{nearest(name, flags)}; {prog} --help lists all"
 
 
 def _environment(model: type[BaseModel], environ: Mapping[str, str]) -> dict[str, _Value]:
@@ -162,10 +162,16 @@ def _yaml_file(model: type[BaseModel], path: Path) -> dict[str, _Value]:
         raise ConfigError(f"--config: {path}{where} is not valid YAML; fix it there") from None
     if not isinstance(loaded or {}, dict):
         raise ConfigError(f"--config: {path} must be a mapping of settings to values")
-    found = {}
-    for key, value in (loaded or {}).items():
-        name = _known(model, str(key), f"{path}: ")
-        found[name] = _Value(_from_yaml(model.model_fields[name], value), f"{path}: {key}")
+    return _settings_in(model, loaded or {}, path)
+
+
+def _settings_in(model: type[BaseModel], loaded: Mapping[Any, Any], path: Path) -> dict[str, _Value]:
+    found: dict[str, _Value] = {}
+    for key, value in loaded.items():
+        if key in groups(model) and isinstance(value, dict):
+            found |= _settings_in(model, value, path)
+        elif (name := known(model, str(key), f"{path}: ", value)) is not None:
+            found[name] = _Value(_from_yaml(model.model_fields[name], value), f"{path}: {key}")
     return found
 
 
@@ -175,22 +181,10 @@ def _assignments(model: type[BaseModel], items: Sequence[str]) -> dict[str, _Val
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set: expected key=value, got {item!r}")
-        name = _known(model, key, "--set: ")
-        found[name] = _Value(_from_text(model.model_fields[name], text, key), key)
+        name = known(model, key, "--set: ", text)
+        if name is not None:
+            found[name] = _Value(_from_text(model.model_fields[name], text, key), key)
     return found
-
-
-def _known(model: type[BaseModel], key: str, where: str) -> str:
-    name = key.strip().replace("-", "_")
-    if name in model.model_fields:
-        return name
-    advice = _nearest(name, list(model.model_fields)) or "; settings are named like the flags in --help"
-    raise ConfigError(f"{where}unknown setting {key!r}{advice}")
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _from_text(field: FieldInfo, text: str, origin: str) -> Any:
@@ -209,7 +203,8 @@ def _from_yaml(field: FieldInfo, value: Any) -> Any:
     if isinstance(value, bool) and _is_number(field):
         # Pydantic would take `yes` for 1.
         return str(value).lower()
-    return [value] if _is_list(field) and isinstance(value, str) else value
+    alone = str if get_args(field.annotation)[:1] != (int,) else str | int
+    return [value] if _is_list(field) and isinstance(value, alone) else value
 
 
 def _is_list(field: FieldInfo) -> bool:

@@ -50,9 +50,15 @@ BENCH_TOKEN = "KB_BENCH_TOKEN"
 BENCH_TOKEN_FILE = "KB_BENCH_TOKEN_FILE"
 """File of tokens that the HTTP evaluation service asks for, one `NAME TOKEN` a line."""
 
+TINKER_KEY = "TINKER_API_KEY"
+"""Key of Tinker's service, for training with `learner` tinker."""
+
+TINKER_URL = "TINKER_BASE_URL"
+"""Where that service is; its SDK knows otherwise."""
+
 SECRETS = (
     VLLM_API_KEY, SETTING_PREFIX + "API_KEY", RAY_AUTH_TOKEN, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-    "AWS_ACCESS_KEY_ID", "HF_TOKEN", BENCH_TOKEN,
+    "AWS_ACCESS_KEY_ID", "HF_TOKEN", BENCH_TOKEN, TINKER_KEY,
 )  # fmt: skip
 """Variables whose values never appear in what is logged."""
 
@@ -69,6 +75,7 @@ DESCRIBED = {
     RAY_AUTH_TOKEN_PATH: "file with the cluster's token; ~/.ray/auth_token otherwise",
     BENCH_TOKEN: "token of evaluation over HTTP, where it is served and where it is used",
     BENCH_TOKEN_FILE: "file of such tokens where it is served, one NAME TOKEN a line",
+    TINKER_KEY: "key of Tinker's service, for training there (--learner tinker)",
     BENCH_CGROUP: "on bench nodes: a delegated cgroup v2 folder to bound candidates in",
 }
 """Variables that are not flags' KB_RAY_ names, with what each is for; `.env.example` lists the same."""

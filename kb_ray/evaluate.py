@@ -13,12 +13,23 @@ from pathlib import Path
 from kb_ray import logs
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation import board, tables
-from kb_ray.evaluation.answering import answering, is_store
+from kb_ray.evaluation.answering import Selection, answering, is_store
 from kb_ray.evaluation.comparing import compared
 from kb_ray.evaluation.options import EvaluateOptions, check_stores_only, parse
-from kb_ray.evaluation.results import Evaluated, Wanted, evaluate_store, read_outcomes, write, write_json
+from kb_ray.evaluation.origins import notes
+from kb_ray.evaluation.results import (
+    Evaluated,
+    Wanted,
+    evaluate_store,
+    read_outcomes,
+    write,
+    write_json,
+    write_kernelbench,
+)
+from kb_ray.evaluation.sides import sides_of
 from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
+from kb_ray.traces.resume import finished
 from kb_ray.traces.store import open_store
 
 
@@ -42,6 +53,12 @@ async def _evaluate(options: EvaluateOptions) -> int:
         if code or options.dry_run:
             return code
         wanted = selection.wanted
+        if options.shard is not None and (left := _not_there(settings.output, selection)):
+            print(
+                f"shard {options.shard} is done; {left} of {len(selection.chosen)} episodes, other shards', are not "
+                "there yet: the last shard to end evaluates all, and so does the same command without --shard"
+            )
+            return 0
     store = open_store(options.source_store or options.output)
     evaluated = evaluate_store(store, options, wanted)
     _tell(evaluated, options)
@@ -53,9 +70,19 @@ async def _evaluate(options: EvaluateOptions) -> int:
         )
         print(f"written:   {count} scalars at step {options.tensorboard_step} in {options.tensorboard_log_dir}")
     report = options.results_folder / "report.html"
-    write_page(evaluated.found, report, gpu_hour_price=options.gpu_hour_price, summary=evaluated.results.summary)
+    results, price = evaluated.results, options.gpu_hour_price
+    told = notes(results.training, results.retried)
+    write_page(evaluated.found, report, gpu_hour_price=price, summary=results.summary, notes=told)
     print(f"report:    {report}")
+    # Last, since it may find that there is nothing to tell there.
+    if "kernelbench" in options.format:
+        for path in write_kernelbench(evaluated, options):
+            print(f"written:   {path}")
     return 0
+
+
+def _not_there(uri: str, selection: Selection) -> int:
+    return len(selection.chosen - finished(open_store(uri)).keys())
 
 
 def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
@@ -68,15 +95,15 @@ def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
     if results.published:
         print("\n" + tables.published_table(results.published))
     cost = "" if results.cost is None else f", {results.cost:.2f} at {options.gpu_hour_price:g} per hour"
-    earlier = f"; {results.superseded} rows of earlier attempts are not counted" if results.superseded else ""
-    print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}{earlier}")
+    others = f"; {results.superseded} rows of other attempts are not counted" if results.superseded else ""
+    print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}{others}")
+    for note in notes(results.training, results.retried):
+        print(note)
 
 
 async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     """Two stores as they are, or two checkpoints, each evaluated in a folder of its own first."""
-    sides = {name: _side(name, options) for name in options.compare}
-    if len(set(sides.values())) < 2:
-        raise ConfigError(f"--compare: both are called {Path(options.compare[1]).name}, rename one or name another")
+    sides = sides_of(options.compare, options.output)
     if all(map(is_store, sides)):
         check_stores_only(given)
     # A store that cannot be used is told before a checkpoint takes hours.
@@ -99,13 +126,6 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     for path in write_json(folder, {"comparison.json": content}):
         print(f"written: {path}")
     return 0
-
-
-def _side(name: str, options: EvaluateOptions) -> str:
-    """The store of one side: itself, or the one that a checkpoint's evaluation is kept in."""
-    if is_store(name):
-        return name
-    return f"{options.output.rstrip('/')}/{Path(name).expanduser().resolve().name}"
 
 
 if __name__ == "__main__":

@@ -7,21 +7,31 @@ candidate too, so that the verifier reports its syntax error. Pure; runs nothing
 
 from __future__ import annotations
 
+import ast
+import html
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kb_ray.extraction.bare import ends_in_prose, from_first_code_line, indented, segments, split_marks
 from kb_ray.extraction.blocks import Block, find_blocks
-from kb_ray.extraction.joining import join
-from kb_ray.extraction.reasoning import split_reasoning, unclosed_reasoning
-from kb_ray.extraction.syntax import ENTRY_PATTERN, ENTRY_POINTS, Outline, outline
-from kb_ray.extraction.typography import normalise, straighten, unquoted
+from kb_ray.extraction.joining import join, without_hollow
+from kb_ray.extraction.missing import nothing_found
+from kb_ray.extraction.parsing import Parser
+from kb_ray.extraction.reasoning import split, split_reasoning
+from kb_ray.extraction.syntax import ENTRY_PATTERN, ENTRY_POINTS, Outline
+from kb_ray.extraction.typography import normalise, straighten, unquoted, without_marks, without_prefixes
+from kb_ray.extraction.words import without_words
 from kb_ray.records import Candidate, Completion, NoCandidate
 
 __all__ = ["extract", "split_reasoning"]
 
 _MAX_BLOCKS = 64
+_READINGS = 6
+"""How often an answer's characters may be parsed: for its thinking, for its marks, for their content, without them."""
+_SUBSTANCE = re.compile(rf"\b(?:def|class|{'|'.join(ENTRY_POINTS)})\b")
+"""What no answer can be without, so that others need no reading."""
 _CODE_WORDS = ("@triton", "def ", "class ", "import ")
 
 
@@ -46,83 +56,115 @@ def extract(completion: Completion) -> Candidate | NoCandidate:
     """The code that `completion` offers as its answer.
 
     The rule says how it was found: `triton_tag`, `fence` or `bare`, with `+unclosed` (no end mark),
-    `+prose` (prose cut away), `+mended` (indentation or typographic quotes), `+joined` (several blocks).
-    Never raises.
+    `+prose` (prose cut away), `+mended` (indentation or typographic quotes), `+joined` (several blocks), `+partly`
+    (an answer that takes more than a few readings was not read whole). Never raises.
     """
-    raw = normalise(completion.text)
-    answer = split_reasoning(raw)[0]
-    cut = completion.finish_reason == "length"
-    open_end = cut and not unclosed_reasoning(raw)
-    blocks = [b for b in find_blocks(answer)[-_MAX_BLOCKS:] if b.code.strip() and not b.foreign]
-    marked = _read([block for block in blocks if block.closed or not open_end or ends_in_prose(block.code)])
-    found = _complete(marked)
-    if found:
-        return found
-    bare = _read([Block(answer, "bare", closed=True)] if not open_end or ends_in_prose(answer) else [])
-    found = _complete(bare) or _in_quotation(answer, blocks, cut) or _broken(marked) or _broken(bare)
-    if found:
-        return found
-    if cut:
-        return _cut_off(answer, raw)
-    return _without_entry(marked) or _without_entry(bare) or _nothing(answer, raw, bool(blocks))
-
-
-def _read(blocks: Iterable[Block]) -> list[Reading]:
-    return [Reading(block, _parsed(block)) for block in blocks]
-
-
-def _parsed(block: Block) -> list[Piece]:
-    """The block as one piece where it parses, with or without mending; else the code between its prose."""
-    rule = _rule(block)
-    for code, suffix in _spellings(block.code):
-        if shape := outline(code):
-            return [Piece(code.strip("\n") + "\n", rule + suffix, shape)]
-    rule = rule if block.rule == "bare" else f"{rule}+prose"
-    parts = segments(block.code)
-    if not parts and (apart := split_marks(block.code)) != block.code:
-        parts = segments(apart)
-    found = [Piece(part, rule, shape) for part in parts if (shape := outline(part))]
-    if not found and block.rule == "bare":
-        # The bodies of broken functions are indented too: only a run with an entry point is an answer.
-        outlines = [(run, outline(run)) for run in indented(block.code)]
-        found = [Piece(run, f"{rule}+mended", shape) for run, shape in outlines if shape and shape.entry]
+    parser = Parser()
+    found = _found(completion, parser)
+    if parser.exhausted and isinstance(found, Candidate):
+        return found.model_copy(update={"rule": f"{found.rule}+partly"})
     return found
 
 
+def _found(completion: Completion, parser: Parser) -> Candidate | NoCandidate:
+    raw = normalise(completion.text)
+    cut = completion.finish_reason == "length"
+    size = _READINGS * len(raw)
+    parser.allow(size)
+    parts = split(raw, parser, cut=cut, thought=completion.reasoning is not None)
+    answer = without_marks(parts.answer)
+    open_end = cut and not parts.open
+    parser.allow(size)
+    blocks = [b for b in find_blocks(answer, parser)[-_MAX_BLOCKS:] if b.code.strip() and not b.foreign]
+    if not _SUBSTANCE.search(answer):
+        return nothing_found(answer, parts, completion, bool(blocks), bool(find_blocks(answer, parser)))
+    reader = _Reader(parser)
+    parser.allow(size)
+    marked = reader.read([b for b in blocks if b.closed or not open_end or ends_in_prose(b.code, parser)])
+    if found := reader.complete(marked):
+        return found
+    parser.allow(size)
+    whole = not open_end or ends_in_prose(answer, parser)
+    bare = reader.read([Block(answer, "bare", closed=True)] if whole else [])
+    found = reader.complete(bare) or reader.in_quotation(answer, blocks, cut) or _broken(marked) or _broken(bare)
+    if found:
+        return found
+    if not cut and (found := _without_entry(marked) or _without_entry(bare)):
+        return found
+    return nothing_found(answer, parts, completion, bool(blocks), bool(blocks) or bool(find_blocks(answer, parser)))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads blocks and puts their pieces together, all with one parser."""
+
+    parser: Parser
+
+    def read(self, blocks: Iterable[Block]) -> list[Reading]:
+        return [Reading(block, self._parsed(block)) for block in blocks]
+
+    def _parsed(self, block: Block) -> list[Piece]:
+        """The block as one piece where it parses, with or without mending; else the code between its prose."""
+        rule = _rule(block)
+        for code, suffix in _spellings(block.code):
+            if piece := self._piece(code.strip("\n") + "\n", rule + suffix):
+                return [piece]
+        rule = rule if block.rule == "bare" else f"{rule}+prose"
+        parts = segments(block.code, self.parser)
+        if not parts and (apart := split_marks(block.code)) != block.code:
+            parts = segments(apart, self.parser)
+        found = [piece for part in parts if (piece := self._piece(part, rule))]
+        if not found and block.rule == "bare":
+            # The bodies of broken functions are indented too: only a run with an entry point is an answer.
+            runs = [self._piece(run, f"{rule}+mended") for run in indented(block.code)]
+            found = [piece for piece in runs if piece and piece.outline.entry]
+        return found
+
+    def _piece(self, code: str, rule: str) -> Piece | None:
+        """Code that parses, without the words in it that are none; None where it does not parse."""
+        shape, tree = self.parser.outline(code), self.parser.tree(code)
+        if shape is None or not isinstance(tree, ast.Module):
+            return None
+        kept = without_words(code, tree, shape).strip("\n") + "\n"
+        if kept == code or not (shape := self.parser.outline(kept)):
+            return Piece(code, rule, shape) if shape else None
+        return Piece(kept, rule if rule.startswith("bare") or rule.endswith("+prose") else f"{rule}+prose", shape)
+
+    def complete(self, readings: Sequence[Reading]) -> Candidate | None:
+        """The last piece with an entry point; one that leads to a kernel before one that does not."""
+        given = [piece for reading in readings for piece in reading.pieces]
+        pieces = without_hollow([(piece.code, piece.outline) for piece in given], self.parser)
+        fallback: Candidate | None = None
+        for index in reversed(range(len(pieces))):
+            code, shape = pieces[index]
+            if not shape.entry or shape.stub:
+                continue
+            joined = join(pieces, index)
+            rule = given[index].rule if joined == code else f"{given[index].rule}+joined"
+            whole = shape if joined == code else self.parser.outline(joined)
+            if whole and whole.kernel:
+                return Candidate(code=joined, rule=rule)
+            fallback = fallback or Candidate(code=joined, rule=rule)
+        return fallback
+
+    def in_quotation(self, answer: str, blocks: Sequence[Block], cut: bool) -> Candidate | None:
+        """The code of an answer that marks all of it as a quotation; None where there are other blocks."""
+        plain = unquoted(answer)
+        if cut or blocks or plain == answer:
+            return None
+        found = self.complete(self.read(find_blocks(plain, self.parser)[-_MAX_BLOCKS:]))
+        return found.model_copy(update={"rule": f"{found.rule}+mended"}) if found else None
+
+
 def _spellings(code: str) -> Iterator[tuple[str, str]]:
-    """The code as it stands, then with its indentation and its typography mended, each with its suffix."""
+    """The code as it stands, then with what editors and front ends did to it mended, each with its suffix."""
     yield code, ""
     yield textwrap.dedent(code), "+mended"
-    if not code.isascii():
-        straight = straighten(code)
-        yield straight, "+mended"
-        yield textwrap.dedent(straight), "+mended"
-
-
-def _complete(readings: Sequence[Reading]) -> Candidate | None:
-    """The last piece with an entry point; one that leads to a kernel before one that does not."""
-    pieces = [piece for reading in readings for piece in reading.pieces]
-    fallback: Candidate | None = None
-    for index in reversed(range(len(pieces))):
-        piece = pieces[index]
-        if not piece.outline.entry or piece.outline.stub:
-            continue
-        joined = join([(p.code, p.outline) for p in pieces], index)
-        rule = piece.rule if joined == piece.code else f"{piece.rule}+joined"
-        shape = outline(joined)
-        if shape and shape.kernel:
-            return Candidate(code=joined, rule=rule)
-        fallback = fallback or Candidate(code=joined, rule=rule)
-    return fallback
-
-
-def _in_quotation(answer: str, blocks: Sequence[Block], cut: bool) -> Candidate | None:
-    """The code of an answer that marks all of it as a quotation; None where there are other blocks."""
-    plain = unquoted(answer)
-    if cut or blocks or plain == answer:
-        return None
-    found = _complete(_read(find_blocks(plain)[-_MAX_BLOCKS:]))
-    return found.model_copy(update={"rule": f"{found.rule}+mended"}) if found else None
+    for mend in (straighten, html.unescape, without_prefixes):
+        mended = code if mend is straighten and code.isascii() else mend(code)
+        if mended != code:
+            yield mended, "+mended"
+            yield textwrap.dedent(mended), "+mended"
 
 
 def _broken(readings: Sequence[Reading]) -> Candidate | None:
@@ -150,29 +192,3 @@ def _without_entry(readings: Sequence[Reading]) -> Candidate | None:
             if piece.outline.substance and getattr(piece.outline, wanted):
                 return Candidate(code=piece.code, rule=piece.rule)
     return None
-
-
-def _cut_off(answer: str, raw: str) -> NoCandidate:
-    if unclosed_reasoning(raw):
-        where = "inside its thinking"
-    elif not answer.strip():
-        where = "before it began"
-    elif find_blocks(answer) or ENTRY_PATTERN.search(answer):
-        where = "inside its code"
-    else:
-        where = "before its code"
-    return NoCandidate(status="truncated", reason=f"the answer was cut at the token limit, {where}")
-
-
-def _nothing(answer: str, raw: str, marked: bool) -> NoCandidate:
-    if unclosed_reasoning(raw) and not answer.strip():
-        found = "the answer ends inside its thinking, which was never closed"
-    elif not answer.strip():
-        found = "the answer is empty"
-    elif marked:
-        found = "the code blocks of the answer define no function and no class"
-    else:
-        found = "the answer holds no code"
-    looked_for = "<triton>...</triton>, a fenced block, or plain code"
-    names = " or ".join(ENTRY_POINTS)
-    return NoCandidate(status="no_code", reason=f"{found}; looked for {looked_for} that defines {names}")

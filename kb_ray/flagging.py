@@ -40,9 +40,9 @@ class Flagging:
         self._told: set[str] = set()
 
     @property
-    def left_out(self) -> int:
-        """Tasks that were not admitted so far."""
-        return len(self._told)
+    def left_out(self) -> frozenset[str]:
+        """Ids of tasks that were not admitted so far."""
+        return frozenset(self._told)
 
     async def admits(self, task: Task) -> bool:
         """Whether the task is to be run: it has no flag that excludes it.

@@ -36,10 +36,11 @@ def plan_text(ready: Ready) -> str:
         f"{count} {source}" + (f" level {level}" if level is not None else "")
         for (source, level), count in sorted(by_source.items(), key=str)
     )
+    of_all = "" if ready.shard.whole else f", shard {ready.shard} of {len(ready.everything)}"
     begun = f"{ready.earlier} already in the store" if ready.earlier else "none yet in the store"
     rows = {
         "run": f"{run.run_id} (fingerprint {run.fingerprint})",
-        "episodes": f"{len(ready.planned)} planned: {tasks}",
+        "episodes": f"{len(ready.planned)} planned{of_all}: {tasks}",
         "to do": f"{len(ready.work)}; {begun}" + (f"; {len(ready.again)} to try once more" if ready.again else ""),
         "model": ready.model.model + ("" if config.scripted or ready.model.in_process else f" at {config.vllm_url}"),
         "turns": f"up to {config.turns}, target speedup {config.target_speedup:g}",
@@ -54,7 +55,7 @@ def plan_text(ready: Ready) -> str:
 
 def first_prompt_text(ready: Ready) -> str:
     """The first request of the first episode, as the model will see it."""
-    messages, _ = ready.opening(ready.planned[0][0])
+    messages, _ = ready.opening(ready.everything[0][0])
     return "\n".join(f"--- {message.role} ---\n{message.content}" for message in messages)
 
 

@@ -9,71 +9,31 @@ from __future__ import annotations
 import hashlib
 import platform
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import kb_ray
 from kb_ray import cluster as ray_cluster
-from kb_ray.bench.protocol import BenchSettings
 from kb_ray.bench.site import Site, site
 from kb_ray.bench.site import installed_version as installed_version
 from kb_ray.bench_nodes import BenchNodes, look
 from kb_ray.config import RunConfig, identity
-from kb_ray.drive import Work
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.model.completer import Completer, ModelInfo
-from kb_ray.prompts.budget import Messages
 from kb_ray.prompts.opening import PromptSetting, template_text
 from kb_ray.raicl import Examples, open_examples, opening
-from kb_ray.records import REDONE_ON_RESUME, Retrieved, Task
+from kb_ray.ready import Planned as Planned
+from kb_ray.ready import Ready as Ready
+from kb_ray.ready import files_of, finished_in
+from kb_ray.ready import remaining as remaining
 from kb_ray.tasks import Sources, plan
 from kb_ray.tasks.rows import read_columns
-from kb_ray.traces.resume import FinishedEpisode, finished
 from kb_ray.traces.run import RunInfo, fingerprint, open_run, read_run
+from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store, open_store
-
-Planned = list[tuple[Task, int]]
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A run that may begin."""
-
-    config: RunConfig
-    planned: Planned
-    work: list[Work]
-    """Episodes to run."""
-    again: list[Work]
-    """With --retry-failed: second attempts of episodes that earlier starts left without a correct turn."""
-    store: Store
-    run: RunInfo
-    """What run.json holds, or will hold."""
-    completer: Completer
-    model: ModelInfo
-    prompt: PromptSetting
-    bench: BenchSettings
-    cluster: ray_cluster.Cluster | None
-    """None where nothing is to be run."""
-    examples: Examples | None = None
-    warnings: tuple[str, ...] = ()
-    """What is no mistake and yet worth knowing, a line each."""
-
-    @property
-    def earlier(self) -> int:
-        """Planned episodes that earlier starts finished."""
-        return len(self.planned) - len(self.work)
-
-    def opening(self, task: Task) -> tuple[Messages, Retrieved | None]:
-        """First messages for a task, and which examples they show."""
-        return opening(self.examples, task, self.prompt)
-
-    @property
-    def bench_concurrency(self) -> int:
-        """Candidates that each worker takes at once."""
-        return self.config.bench_concurrency or (12 if self.bench.device == "cuda" else 2)
+from kb_ray.wording import wording
 
 
 async def preflight(
@@ -88,7 +48,7 @@ async def preflight(
     `on_skip` gets one line for each malformed task. `completer` answers in place of the config's model; `select`
     takes what is wanted of the plan. Raises ConfigError.
     """
-    sources = _sources(config)
+    sources, shard = _sources(config), Shard.of(config.shard)
     planned = [] if sources.asks_hub else _plan(sources, on_skip, select)
     prompt_sha = hashlib.sha256(template_text(config.prompt).encode()).hexdigest()[:16]
     store = open_store(config.output)
@@ -99,7 +59,8 @@ async def preflight(
         model = await completer.check()
         _check_window(config, model)
         # A data set takes minutes to fetch: not for a model that does not answer.
-        planned = planned or _plan(sources, on_skip, select)
+        everything = planned or _plan(sources, on_skip, select)
+        planned = [(task, sample) for task, sample in everything if shard.holds(task.task_id, sample)]
         run_id = stored.run_id if stored else _new_run_id()
         device, cluster = _device(config, stored, run_id)
         examples = open_examples(config, model.max_model_len if config.context is None else config.context)
@@ -107,17 +68,19 @@ async def preflight(
         if stored is not None:
             open_run(store, run)
         where = BenchNodes(site())
-        work, again = remaining(planned, _finished(store) if stored else {}, config.retry_failed)
+        seen = files_of(store) if stored else ()
+        work, again = remaining(planned, finished_in(store) if stored else {}, config.retry_failed)
         if (work or again) and not config.dry_run:
             cluster = cluster or ray_cluster.connect(run_id, config.ray_address)
             where = look(config, device, cluster.joined)
         prompt = _prompt_setting(config, device, cluster, where.site)
-        opening(examples, planned[0][0], prompt)
+        opening(examples, everything[0][0], prompt)
     except BaseException:
         await completer.aclose()
         raise
     return Ready(
         config=config,
+        everything=everything,
         planned=planned,
         work=work,
         again=again,
@@ -129,27 +92,9 @@ async def preflight(
         bench=config.bench_settings(device),
         cluster=cluster,
         examples=examples,
+        seen=seen,
         warnings=where.warnings,
     )
-
-
-def remaining(
-    planned: Planned, done: Mapping[tuple[str, int], FinishedEpisode], retry_failed: bool
-) -> tuple[list[Work], list[Work]]:
-    """(episodes to run, second attempts to make after them) of a plan of which `done` is in the store.
-
-    What ended in model_error or infra_error is run again as the next attempt.
-    """
-    work, again = [], []
-    for task, sample in planned:
-        known = done.get((task.task_id, sample))
-        if known is None:
-            work.append(Work(task, sample, 1))
-        elif known.stop_reason in REDONE_ON_RESUME:
-            work.append(Work(task, sample, known.attempt + 1))
-        elif retry_failed and known.attempt == 1 and not known.correct:
-            again.append(Work(task, sample, 2))
-    return work, again
 
 
 def make_completer(config: RunConfig) -> Completer:
@@ -170,7 +115,7 @@ def make_completer(config: RunConfig) -> Completer:
 
 def versions() -> dict[str, str]:
     """Versions of what takes part, by name, without importing any of it."""
-    found = {"kb_ray": kb_ray.__version__, "python": platform.python_version()}
+    found = {"kb_ray": kb_ray.__version__, "wording": wording(), "python": platform.python_version()}
     for package in ("ray", "torch", "triton", "pyarrow", "vllm"):
         if version := installed_version(package):
             found[package] = version
@@ -200,13 +145,6 @@ def _plan(sources: Sources, on_skip: Callable[[str], None], select: Callable[[Pl
 def _stored_run(store: Store) -> RunInfo | None:
     try:
         return read_run(store)
-    except StoreError as error:
-        raise ConfigError(f"--output: {error}") from None
-
-
-def _finished(store: Store) -> dict[tuple[str, int], FinishedEpisode]:
-    try:
-        return finished(store)
     except StoreError as error:
         raise ConfigError(f"--output: {error}") from None
 

@@ -11,8 +11,9 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kb_ray import cluster, logs, observe
@@ -24,7 +25,9 @@ from kb_ray.model.completer import Completer
 from kb_ray.preflight import Planned, Ready, preflight
 from kb_ray.stopping import exit_after, stop_on_signals, unless
 from kb_ray.tally import Tally
-from kb_ray.traces.run import open_run
+from kb_ray.traces.lease import Lease
+from kb_ray.traces.plans import write_plan
+from kb_ray.traces.run import RunInfo, open_run
 from kb_ray.traces.sink import TraceSink
 from kb_ray.watching.presence import Presence
 from kb_ray.watching.ray_meter import RayMeter
@@ -75,28 +78,50 @@ async def run(
         if config.dry_run:
             logs.say(observe.first_prompt_text(ready), "first_prompt")
             return 0
-        if not ready.work and not ready.again:
-            logs.say(f"nothing to do: all {len(ready.planned)} episodes are in {ready.store.uri}", "nothing_to_do")
+        if _nothing_to_do(ready):
             return 0
-        return await _run(ready)
+        return await _held(ready)
     finally:
         await ready.completer.aclose()
         if ready.cluster is not None:
             cluster.disconnect()
 
 
-async def _run(ready: Ready) -> int:
+async def _held(ready: Ready) -> int:
+    """Runs the episodes while nobody else may write to them."""
+    run = open_run(ready.store, ready.run)
+    lease = Lease(ready.store, ready.shard, run.run_id, tell=_warn)
+    given_up = threading.Event()
+    try:
+        await asyncio.to_thread(lease.take, given_up.is_set)
+        # Whoever held it before may have written until now.
+        ready = await asyncio.to_thread(ready.looked_again)
+        return 0 if _nothing_to_do(ready) else await _run(ready, run, lease)
+    finally:
+        given_up.set()
+        await asyncio.to_thread(lease.release)
+
+
+def _nothing_to_do(ready: Ready) -> bool:
+    if ready.work or ready.again:
+        return False
+    of = "" if ready.shard.whole else f" of shard {ready.shard}"
+    logs.say(f"nothing to do: all {len(ready.planned)} episodes{of} are in {ready.store.uri}", "nothing_to_do")
+    return True
+
+
+async def _run(ready: Ready, run: RunInfo, lease: Lease) -> int:
     """Runs the episodes; whatever happens, what is finished is flushed and the workers are ended."""
     from kb_ray.bench.pool import BenchPool
 
-    config, meter = ready.config, RayMeter()
-    run = open_run(ready.store, ready.run)
+    config, meter, shard = ready.config, RayMeter(), ready.shard
+    plan = write_plan(ready.store, ((task.task_id, sample) for task, sample in ready.everything))
     tally = Tally(total=len(ready.planned), earlier=ready.earlier, started=time.monotonic(), meter=meter)
     pool = BenchPool(
-        config.worker_counts, ready.bench_concurrency, ready.bench.device, run.run_id, nodes=config.bench_nodes,
-        cpus=config.bench_cpus, idle_s=config.bench_idle, warn=_warn,
+        config.worker_counts, ready.bench_concurrency, ready.bench.device, run.run_id + shard.suffix,
+        nodes=config.bench_nodes, cpus=config.bench_cpus, idle_s=config.bench_idle, warn=_warn,
     )  # fmt: skip
-    sink = TraceSink(ready.store, config.save_interval)
+    sink = TraceSink(ready.store, config.save_interval, may_write=lease.check)
     flagging = Flagging(pool, ready.bench, _note) if config.exclude_flagged else None
     drive = Drive(
         config,
@@ -113,7 +138,9 @@ async def _run(ready: Ready) -> int:
         opening=ready.opening,
     )
     sampler = Sampler(meter, tally, pool, sink)
-    presence = Presence(ready.store, run.run_id, tally)
+    about = {} if shard.whole else {"shard": str(shard), "run_planned": len(ready.everything)}
+    presence = Presence(ready.store, run.run_id, tally, about=about | {"plan": plan})
+    _stop_when_lost(lease, drive)
     ending: Ending | None = None
     with stop_on_signals(drive.stop) as stopped:
         try:
@@ -129,23 +156,34 @@ async def _run(ready: Ready) -> int:
                 if ending is not None:
                     logs.say(observe.summary_text(ready, tally, ending, sink.written), "summary", ended=ending.kind)
                     if flagging and flagging.left_out:
-                        logs.say(f"left out:  {flagging.left_out} tasks, flagged as told above", "left_out")
+                        logs.say(f"left out:  {len(flagging.left_out)} tasks, flagged as told above", "left_out")
             finally:
                 sampler.sample()
-                _last_word(presence, ending)
+                _last_word(presence, ending, flagging.left_out if flagging else ())
+                await asyncio.to_thread(lease.release)
                 with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
                     await pool.close()
                     cluster.disconnect()
     return ending.exit_code
 
 
-def _last_word(presence: Presence, ending: Ending | None) -> None:
+def _stop_when_lost(lease: Lease, drive: Drive) -> None:
+    """Nothing more is asked once another start writes."""
+    loop = asyncio.get_running_loop()
+
+    def stop(line: str) -> None:
+        loop.call_soon_threadsafe(drive.stop, Ending("failing", line, exit_code=1))
+
+    lease.on_loss(stop)
+
+
+def _last_word(presence: Presence, ending: Ending | None, left_out: Iterable[str]) -> None:
     """What the store is told of the end; an error that is on its way out is one of our own."""
     failure = sys.exc_info()[1]
     if failure is not None or ending is None:
-        presence.end("failed", str(failure) if isinstance(failure, KbRayError) else type(failure).__name__)
+        presence.end("failed", str(failure) if isinstance(failure, KbRayError) else type(failure).__name__, left_out)
     else:
-        presence.end(ending.kind, ending.message)
+        presence.end(ending.kind, ending.message, left_out)
 
 
 def _warn(line: str) -> None:

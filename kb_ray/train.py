@@ -1,4 +1,5 @@
-"""`python -m kb_ray.train sft|best-of-n|grpo`: train a LoRA adapter on traces, on its best answers, by reinforcement.
+"""`python -m kb_ray.train sft|best-of-n|grpo|tritonrl`: train a LoRA adapter on traces or pairs, on its best answers,
+by reinforcement, or on pairs and then on its best answers.
 
 Exit code: 0 trained, 1 the loss was no number or a store failed, 2 unusable input, 130 stopped by Ctrl-C: started
 again it goes on from its last checkpoint.
@@ -16,12 +17,14 @@ from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
+from kb_ray.training.whole_settings import WholeSettings
 
-_USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo [--help] [--config FILE.yaml] [flags]"
-COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings]] = {
+_USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo|tritonrl [--help] [--config FILE.yaml] [flags]"
+COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings | WholeSettings]] = {
     "sft": SftSettings,
     "best-of-n": BestOfNSettings,
     "grpo": GrpoSettings,
+    "tritonrl": WholeSettings,
 }
 
 
@@ -31,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(_USAGE)
         return 0 if given else 2
+    # As the second document starts it.
+    command, rest = ("tritonrl", given) if given[0].partition("=")[0] == "--stage" else (given[0], given[1:])
     try:
-        return _train(given[0], given[1:])
+        return _train(command, rest)
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -52,11 +57,20 @@ def _train(command: str, argv: Sequence[str]) -> int:
         steps = sft_run.run(settings, _say)
     else:
         cluster.prepare_environment()
-        from kb_ray.training import rl_command
-
-        steps = asyncio.run(rl_command.run(settings, command, _say))
-    print(f"trained:  {steps} steps; python -m kb_ray.evaluate --model-path {settings.output} judges the adapter")
+        steps = asyncio.run(_reinforced(settings, command))
+    where = settings.output
+    if isinstance(settings, WholeSettings):
+        where = (settings.sft() if settings.stage == "sft" else settings.best_of_n()).output
+    print(f"trained:  {steps} steps; python -m kb_ray.evaluate --model-path {where} judges the adapter")
     return 0
+
+
+async def _reinforced(settings: BestOfNSettings | GrpoSettings, command: str) -> int:
+    from kb_ray.training import rl_command, whole_run
+
+    if not isinstance(settings, WholeSettings):
+        return await rl_command.run(settings, command, _say)
+    return await whole_run.run(settings, lambda second: rl_command.run(second, "best-of-n", _say), _say)
 
 
 def _say(line: str) -> None:

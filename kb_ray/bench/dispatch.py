@@ -77,9 +77,15 @@ class Dispatch:
     def assign(self) -> list[tuple[Ticket, int]]:
         """Starts every ticket for which there is room, longest waiting first; returns (ticket, worker)."""
         started = []
+        full = False
         for ticket in list(self._waiting):
+            plain = not ticket.alone and not ticket.avoid
+            if full and plain:
+                # Where one that takes any place found none, the next such one need not look.
+                continue
             worker = self._choose(ticket)
             if worker is None:
+                full |= plain
                 continue
             self._waiting.remove(ticket)
             self._running[ticket] = worker

@@ -5,13 +5,16 @@ Turns settings into a completer and a selection; runs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.options import EvaluateOptions
+from kb_ray.evaluation.problems import Problems
 from kb_ray.model.completer import Completer
 from kb_ray.preflight import Planned
+from kb_ray.records import Task
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Selection:
     """(task_id, sample) of the plan that is run."""
 
     def __call__(self, planned: Planned) -> Planned:
-        """The wanted part of a plan. ConfigError where that is nothing."""
+        """The wanted part of a plan. ConfigError where that is nothing, or --format kernelbench could not tell it."""
         kept = planned
         if self.options.level:
             kept = [(task, sample) for task, sample in kept if task.level in self.options.level]
@@ -35,6 +38,8 @@ class Selection:
         if self.options.num_tasks is not None:
             first = set(list(dict.fromkeys(task.task_id for task, _ in kept))[: self.options.num_tasks])
             kept = [(task, sample) for task, sample in kept if task.task_id in first]
+        if "kernelbench" in self.options.format:
+            _check_problems([task for task, _ in kept])
         self.chosen = {(task.task_id, sample) for task, sample in kept}
         return kept
 
@@ -76,6 +81,14 @@ def answering(options: EvaluateOptions) -> tuple[EvaluateOptions, Completer | No
 
         completer = InProcessCompleter(options.in_process, local=options.model_path is not None)
     return options.model_copy(update=changes), completer, Selection(options, completer)
+
+
+def _check_problems(tasks: Sequence[Task]) -> None:
+    """Before anything is run, what KernelBench's files could not hold afterwards."""
+    problems = Problems("--format kernelbench")
+    places = [problems.place(task.task_id, task.source, task.level, task.problem_id) for task in tasks]
+    if not any(places):
+        raise ConfigError("--format kernelbench: none of the planned tasks is a KernelBench problem")
 
 
 def is_store(name: str) -> bool:

@@ -6,9 +6,10 @@ Turns episodes into plain JSON values; who reads them decides what they mean. Wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from kb_ray.errors import ConfigError
+from kb_ray.evaluation.problems import Problems
 from kb_ray.records import REDONE_ON_RESUME, Episode, StopReason, Timing, Turn, Verdict
 from kb_ray.score.formulas import mean, pass_at_k
 from kb_ray.score.outcomes import Outcome
@@ -46,34 +47,30 @@ class KernelBenchRuns:
     """KernelBench's files by level, one episode after another.
 
     Over the judged episodes of KernelBench's problems, as the metrics are: other tasks and failures that say nothing
-    of the model are left out, and a prompt that never fitted counts as a wrong kernel.
+    of the model are left out, and a prompt that never fitted counts as a wrong kernel. A problem's samples are numbered
+    anew from 0, in their own order: KernelBench's analysis looks at sample 0 alone and takes a problem without one as
+    wrong, and a sample 0 that we failed, or another number that training gave, is not the model's fault.
     """
 
     def __init__(self) -> None:
-        self._problems: dict[tuple[int, int], str] = {}
-        self._results: dict[int, dict[int, list[Json]]] = {}
-        self._references: dict[int, dict[str, list[float]]] = {}
+        self._problems = Problems("--format kernelbench")
+        self._results: dict[int, dict[int, dict[int, Json]]] = {}
+        self._references: dict[int, dict[str, _Reference]] = {}
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Takes those that count, each (task, sample) once. ConfigError where two tasks are one problem there."""
         for episode in episodes:
             task = episode.task
-            if task.source != "kernelbench" or episode.stop_reason in REDONE_ON_RESUME:
+            if episode.stop_reason in REDONE_ON_RESUME:
                 continue
-            if task.level is None or task.problem_id is None:
+            place = self._problems.place(task.task_id, task.source, task.level, task.problem_id)
+            if place is None:
                 continue
-            known = self._problems.setdefault((task.level, task.problem_id), task.task_id)
-            if known != task.task_id:
-                raise ConfigError(
-                    f"--format kernelbench: {known} and {task.task_id} are both problem {task.problem_id} of level "
-                    f"{task.level}, evaluate them apart"
-                )
+            level, number = place
             turn = None if episode.best_turn is None else episode.turns[episode.best_turn]
-            problems = self._results.setdefault(task.level, {})
-            problems.setdefault(task.problem_id, []).append(_entry(episode.sample, turn, episode.stop_reason))
-            times = self._references.setdefault(task.level, {}).setdefault(f"{task.name}.py", [])
-            if turn is not None and turn.verdict.reference_time is not None:
-                times.append(turn.verdict.reference_time.trimmed_mean_ms)
+            entry = _entry(turn, episode.stop_reason)
+            self._results.setdefault(level, {}).setdefault(number, {})[episode.sample] = entry
+            self._references.setdefault(level, {}).setdefault(f"{task.name}.py", _Reference()).add(turn, entry)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -81,16 +78,16 @@ class KernelBenchRuns:
         return tuple(sorted(self._results))
 
     def eval_results(self, level: int) -> Json:
-        """eval_results.json: entries by problem, samples in order."""
+        """eval_results.json: entries by problem, samples in order and numbered from 0."""
         return {
-            str(problem): sorted(entries, key=lambda entry: int(entry["sample_id"]))
+            str(problem): [{"sample_id": number} | entry for number, (_, entry) in enumerate(sorted(entries.items()))]
             for problem, entries in sorted(self._results[level].items())
         }
 
     def pass_at_k_results(self, level: int) -> Json:
         """pass_at_k_results.json: of each problem and averaged, for k up to the samples that all problems have."""
         counts = {
-            problem: (len(entries), sum(entry["correctness"] for entry in entries))
+            problem: (len(entries), sum(entry["correctness"] for entry in entries.values()))
             for problem, entries in sorted(self._results[level].items())
         }
         most = min(n for n, _ in counts.values())
@@ -117,22 +114,38 @@ class KernelBenchRuns:
     def baseline(self, level: int) -> Json:
         """A baseline file with the reference times of this very run, in ms: the mean over a problem's samples.
 
-        0 where no sample was timed. Such a problem has no kernel that counts, and KernelBench's analysis would take
-        one without an entry out of the tasks that shares are of.
+        0 where no kernel is right and none was timed: KernelBench's analysis would take a problem without an entry out
+        of the tasks that shares are of. No entry where a right kernel was not timed, as on a CPU: there its speedup
+        would come out as a number below 0, or 0, and spoil the mean over all problems.
         """
-        times = self._references.get(level, {})
-        return {f"level{level}": {name: {"mean": mean(found) or 0.0} for name, found in sorted(times.items())}}
+        found = sorted(self._references.get(level, {}).items())
+        return {f"level{level}": {name: {"mean": mean(one.times) or 0.0} for name, one in found if not one.untimed}}
 
 
-def _entry(sample: int, turn: Turn | None, stop_reason: StopReason) -> Json:
+@dataclass
+class _Reference:
+    """What is known of a problem's reference."""
+
+    times: list[float] = field(default_factory=list)
+    """Milliseconds, of each sample that was timed."""
+    untimed: bool = False
+    """A kernel that is told as right was not timed."""
+
+    def add(self, turn: Turn | None, entry: Json) -> None:
+        self.untimed |= entry["correctness"] and entry["runtime"] == _NOT_TIMED
+        if turn is not None and turn.verdict.reference_time is not None:
+            self.times.append(turn.verdict.reference_time.trimmed_mean_ms)
+
+
+def _entry(turn: Turn | None, stop_reason: StopReason) -> Json:
+    """What KernelBench knows of a sample, its number apart."""
     if turn is None:
         told = {"compiled": False, "correctness": False, "metadata": {"status": stop_reason.value}}
-        return {"sample_id": sample, **told, "runtime": _NOT_TIMED, "runtime_stats": {}}
+        return told | {"runtime": _NOT_TIMED, "runtime_stats": {}}
     verdict = turn.verdict
     # KernelBench knows no doubt: a speed that cannot be trusted must not come out as a fast, right kernel.
     doubtful = verdict.correct and verdict.timed and not verdict.trusted
     return {
-        "sample_id": sample,
         "compiled": verdict.compiled,
         "correctness": verdict.correct and not doubtful,
         "metadata": _metadata(verdict, doubtful),

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import kb_ray
-from kb_ray.errors import ConfigError, StoreError
+from kb_ray.errors import ConfigError
+from kb_ray.evaluation.attempts import counted
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
 from kb_ray.evaluation.options import EvaluateOptions
+from kb_ray.evaluation.origins import model_of, run_of, training_of
 from kb_ray.records import Record
 from kb_ray.score.baselines import PublishedRow, published
 from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, flagged_tasks, outcomes
 from kb_ray.score.summary import Summary
 from kb_ray.traces.reading import Survey, read_episodes, survey
-from kb_ray.traces.run import read_run
 from kb_ray.traces.store import Store
 
 Wanted = Callable[[str, int], bool]
@@ -39,10 +40,15 @@ class Results(Record):
     """None where the store has no run.json."""
     fingerprint: str | None
     model: str | None
+    """What answered; of a training run its base model."""
+    training: str | None = None
+    """Of a training run's store the command that trained: its answers are of a policy that changed meanwhile."""
     skipped_files: tuple[str, ...] = ()
     """Damaged files that were left out."""
     superseded: int
-    """Rows of the store that a later attempt replaced: in no number here."""
+    """Rows of the store that are attempts beside the one that counts: in no number here."""
+    retried: int = 0
+    """Episodes among those evaluated that were tried more than once: their first judged attempt counts."""
     gpu_hours: float
     """GPU hours of the verdicts on the episodes that were evaluated, flagged ones among them unless excluded."""
     cost: float | None = None
@@ -64,7 +70,8 @@ class Evaluated:
 
 def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None = None) -> Evaluated:
     """Metrics of the store's episodes, or of those `wanted`. ConfigError where nothing is left or files are damaged."""
-    found = survey(store, skip_corrupt=options.skip_corrupt)
+    attempts = counted(survey(store, skip_corrupt=options.skip_corrupt))
+    found = attempts.found
     everything = list(outcomes(read_episodes(found)))
     asked = _asked(everything, options, wanted, store.uri)
     flagged = flagged_tasks(asked)
@@ -82,8 +89,10 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
         run_id=run.get("run_id"),
         fingerprint=run.get("fingerprint"),
         model=run.get("model"),
+        training=run.get("training"),
         skipped_files=tuple(file.key for file in found.damaged),
         superseded=found.superseded,
+        retried=sum((item.task_id, item.sample) in attempts.retried for item in kept),
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,
@@ -94,21 +103,25 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
 
 def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
     """Outcomes of a store that a comparison may use: flags and --num-tasks are about both sides together."""
-    found = survey(store, skip_corrupt=options.skip_corrupt)
+    found = counted(survey(store, skip_corrupt=options.skip_corrupt)).found
     return _asked(list(outcomes(read_episodes(found))), options, None, store.uri)
 
 
 def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
-    """Writes metrics.json and what --format asks for; the paths. ConfigError where the folder cannot be written."""
+    """Writes metrics.json and, where asked for, tritonrl.json; the paths. ConfigError where that cannot be done."""
     folder = options.results_folder
     written = write_json(folder, {"metrics.json": json.loads(evaluated.results.model_dump_json())})
     files: dict[str, Any] = {}
     if "tritonrl" in options.format:
         model = options.in_process or evaluated.results.model or evaluated.results.store
         files["tritonrl.json"] = tritonrl(model, evaluated.outcomes)
-    if "kernelbench" in options.format:
-        files |= _kernelbench(evaluated)
     return written + write_json(folder, files)
+
+
+def write_kernelbench(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
+    """Writes KernelBench's run folders; the paths. ConfigError where no judged episode can be told there, or two tasks
+    are one problem there: everything else should be written before."""
+    return write_json(options.results_folder, _kernelbench(evaluated))
 
 
 def write_json(folder: Path, files: dict[str, Any]) -> list[Path]:
@@ -192,12 +205,14 @@ def _some(kept: list[Outcome], before: list[Outcome], by: str, uri: str) -> None
         raise ConfigError(f"{uri}: {by} leaves none of {len(before)} episodes")
 
 
-def _run(store: Store) -> dict[str, str]:
-    """What run.json says; empty where there is none, as in a store put together by hand."""
-    try:
-        run = read_run(store)
-    except StoreError:
-        return {}
+def _run(store: Store) -> dict[str, str | None]:
+    """What run.json says; empty where there is none."""
+    run = run_of(store)
     if run is None:
         return {}
-    return {"run_id": run.run_id, "fingerprint": run.fingerprint, "model": str(run.identity.get("model"))}
+    return {
+        "run_id": run.run_id,
+        "fingerprint": run.fingerprint,
+        "model": model_of(run),
+        "training": training_of(run),
+    }

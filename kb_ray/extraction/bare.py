@@ -1,15 +1,16 @@
 """Code that stands in prose without any mark around it, cut out at the lines where the prose begins.
 
-Works on whole top-level statements: what does not parse is dropped if it reads like prose, and if it reads
-like code nothing is cut out at all, so that a broken function is never silently removed from an answer.
+Works on whole top-level statements, each parsed once: what does not parse is dropped if it reads like prose, and if
+it reads like code nothing is cut out at all, so that a broken function is never silently removed from an answer.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 
-from kb_ray.extraction.syntax import parse
+from kb_ray.extraction.parsing import Parser
 
 CODE_START = re.compile(
     r"^(?:import \w|from [\w.]+ import\b|@\w|def \w|class \w|if __name__"
@@ -22,19 +23,24 @@ _MAYBE_CODE = re.compile(
     r"\s|@|(?:async|class|def|del|for|from|global|if|import|raise|return|try|while|with)\b|\w+\s*[=(\[.]"
 )
 _GLUED = re.compile(r"(?<=[^\s`])(`{3,})[ \t]*$", re.MULTILINE)
-_MAX_PARSES = 200
+_CONTINUES = re.compile(r"[\s#)\]}]|(?:else|finally)\s*:|(?:elif|except)\b.*:\s*(?:#.*)?$")
+"""A line that belongs to the statement before it: indented, a comment, a closing bracket, another branch."""
+_UNFINISHED = re.compile(r"was never closed|unexpected EOF|expected an indented block")
+_QUOTES = re.compile(r"\"{3}|'{3}")
+_MAX_PIECES = 40
+"""Lines at the left margin that one statement may have, as in brackets or behind a backslash."""
 
 
-def segments(text: str) -> list[str]:
+def segments(text: str, parser: Parser) -> list[str]:
     """The stretches of code in `text`, each of which parses; none where broken code stands between them."""
     lines = text.split("\n")
-    return ["\n".join(lines[start:end]).rstrip() + "\n" for start, end in _stretches(lines)]
+    return ["\n".join(lines[start:end]).rstrip() + "\n" for start, end in _stretches(lines, parser)]
 
 
-def ends_in_prose(text: str) -> bool:
+def ends_in_prose(text: str, parser: Parser) -> bool:
     """Whether text that was cut holds code and was cut after it, in prose or in a mark that closes the code."""
     lines = text.split("\n")
-    found = _stretches(lines)
+    found = _stretches(lines, parser)
     rest = [line for line in lines[found[-1][1] :] if line.strip()] if found else []
     return bool(rest) and not _MAYBE_CODE.match(rest[0]) and bool(_PROSE.match(rest[0]))
 
@@ -44,26 +50,19 @@ def split_marks(text: str) -> str:
     return _GLUED.sub("\n\\1", text)
 
 
-def _stretches(lines: list[str]) -> list[tuple[int, int]]:
+def _stretches(lines: list[str], parser: Parser) -> list[tuple[int, int]]:
     """(first line, line behind the last) of each stretch of code; see `segments`."""
     found: list[tuple[int, int]] = []
-    budget = _MAX_PARSES
     start = 0
-    while start < len(lines) and budget > 0:
-        if not CODE_START.match(lines[start]):
-            if _CODE_LIKE.match(lines[start]):
-                return []
-            start += 1
-            continue
-        end, parses = _longest(lines, start, budget)
-        budget -= parses
-        if end == start:
-            if _CODE_LIKE.match(lines[start]):
-                return []
-            start += 1
-        else:
+    while start < len(lines):
+        end = _stretch(lines, start, parser) if CODE_START.match(lines[start]) else start
+        if end > start:
             found.append((start, end))
             start = end
+            continue
+        if _CODE_LIKE.match(lines[start]):
+            return []
+        start += 1
     return found
 
 
@@ -80,21 +79,44 @@ def from_first_code_line(text: str) -> str:
     return "\n".join(lines[first:])
 
 
-def _longest(lines: list[str], start: int, budget: int) -> tuple[int, int]:
-    """(end, parses spent): lines[start:end] parses and ends before the statement that does not."""
-    end = len(lines)
-    for spent in range(1, budget + 1):
-        result = parse("\n".join(lines[start:end]))
-        if result is None:
-            return start, spent
-        if not isinstance(result, SyntaxError):
-            return end, spent
-        failing = min(start + (result.lineno or 1) - 1, end - 1)
-        end = next((i for i in range(failing, start, -1) if _begins_statement(lines[i])), start)
-        if end == start:
-            return start, spent
-    return start, budget
+def _stretch(lines: list[str], start: int, parser: Parser) -> int:
+    """The line behind the last statement from `start` on that parses; `start` where the first one does not."""
+    while start < len(lines) and (end := _statement(lines, start, parser)) is not None:
+        start = end
+    return start
 
 
-def _begins_statement(line: str) -> bool:
-    return bool(line) and not line[0].isspace()
+def _statement(lines: list[str], start: int, parser: Parser) -> int | None:
+    """The line behind the statement that begins at `start`, with the comments behind it; None where none parses."""
+    end = _next(lines, start)
+    for _ in range(_MAX_PIECES):
+        code = "\n".join(lines[start:end])
+        result = parser.tree(code)
+        if isinstance(result, ast.Module):
+            return end
+        if result is None or end >= len(lines):
+            return None
+        opened = parser.open_string(code)
+        if opened is None and not _UNFINISHED.search(str(result.msg)):
+            return None
+        end = _next(lines, end) if opened is None else _behind_string(lines, start, end, code[opened:])
+    return None
+
+
+def _next(lines: list[str], start: int) -> int:
+    """The next line behind `start` at which a statement can begin."""
+    end = start
+    while end < len(lines) and lines[end].startswith("@"):
+        end += 1
+    end += 1
+    while end < len(lines) and (not lines[end].strip() or _CONTINUES.match(lines[end])):
+        end += 1
+    return min(end, len(lines))
+
+
+def _behind_string(lines: list[str], start: int, end: int, opened: str) -> int:
+    """The next line at which a statement can begin once a triple-quoted string that is open at `end` has ended."""
+    quote = _QUOTES.search(opened)
+    while quote and end < len(lines) and quote[0] not in lines[end]:
+        end += 1
+    return _next(lines, end)

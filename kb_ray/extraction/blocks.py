@@ -1,18 +1,17 @@
 """Finds the pieces of an answer that are marked as code: `<triton>` tags and fences, nested either way.
 
-Knows Markdown and the tag, and asks the parser one thing only: whether a fence found inside an open
-docstring is still that docstring. Which piece is the answer is not decided here.
+Knows Markdown and the tag, and asks the parser one thing only: whether a mark found inside an open docstring is
+still that docstring. Which piece is the answer is not decided here.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-import textwrap
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kb_ray.extraction.syntax import parse
+from kb_ray.extraction.parsing import Parser
 
 # One backtick on either side makes a tag inline code: talk about the tag, not the tag. A fence has more.
 _TRITON = r"<triton(?:[ \t][^<>`\n]*)?>"
@@ -28,8 +27,20 @@ _OTHER_LANGUAGES = re.compile(
     r"|diff|patch|c|h|cc|cpp|c\+\+|cuda|cu|hip|ptx|llvm|mlir|rust|go|java|sql|js|javascript|ts|typescript|latex"
     r"|tex|math|mermaid|dot"
 )
+_LABEL = re.compile(
+    rf"\s*\{{?\.?(?:py\w*|triton|text|txt|plain\w*|code|ipython|md|markdown|{_OTHER_LANGUAGES.pattern})(?![\w+])",
+    re.IGNORECASE,
+)
+"""An info string that labels a block, where prose might stand behind a mark that was meant to close one."""
 _PYTHON = re.compile(r"^[ \t]*(?:@triton\b|def \w+ *\(|class \w+ *[(:]|import (?:torch|triton)\b)", re.MULTILINE)
-_MAX_CLOSERS = 16
+_BEGUN = re.compile(
+    r"^[ \t]*(?:@\w|def \w+ *\(|class \w+ *[(:]|import \w+(?: as|[ \t]*$)|from [\w.]+ import )", re.MULTILINE
+)
+_CLOSER = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:</triton>[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
+_GLUED = re.compile(r"(?<=[^\s`~])(`{3,}|~{3,})[ \t]*(?:</triton>[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
+_QUOTES = re.compile(r"\"{3}|'{3}")
+_MAX_GLUED = 16
+_MAX_STRINGS = 8
 _MAX_DEPTH = 4
 
 
@@ -46,22 +57,48 @@ class Block:
     """Whether its label names another language than Python, and its content does not show otherwise."""
 
 
-def find_blocks(text: str, depth: int = 0) -> list[Block]:
+End = tuple[int, int, bool]
+"""End of a content, where to go on, and whether a mark ended it."""
+
+
+def find_blocks(text: str, parser: Parser, depth: int = 0) -> list[Block]:
     """All marked blocks in order of appearance; of nested ones the innermost that hold the code.
 
-    `depth` counts the marks around `text`; below the fourth nothing is looked for.
+    `depth` counts the marks around `text`; below the fourth nothing is looked for. Where the parser may read no
+    more, a block ends at the first mark that can end it.
     """
     if depth >= _MAX_DEPTH:
         return []
+    closers = Closers(text)
     blocks: list[Block] = []
     position = 0
     while mark := _MARK.search(text, position):
-        found, position = (_tagged if mark["tag"] else _fenced)(text, mark, depth)
+        if mark["tag"]:
+            found, position = _tagged(text, mark, parser, depth)
+        else:
+            found, position = _fenced(text, mark, closers, parser, depth)
         blocks.extend(found)
     return blocks
 
 
-def _tagged(text: str, mark: re.Match[str], depth: int) -> tuple[list[Block], int]:
+class Closers:
+    """The lines of a text that can close a fence, looked up by the fence they close."""
+
+    def __init__(self, text: str) -> None:
+        self._size = len(text)
+        self._all = [(m.start(), m.end(), m[1]) for m in _CLOSER.finditer(text)]
+        self._by_fence: dict[str, list[tuple[int, int]]] = {}
+
+    def first(self, fence: str, start: int) -> End:
+        """The first one at or behind `start` that closes `fence`; the end of the text where none does."""
+        if fence not in self._by_fence:
+            self._by_fence[fence] = [(begin, end) for begin, end, run in self._all if run.startswith(fence)]
+        spans = self._by_fence[fence]
+        index = bisect_left(spans, (start, start))
+        return (*spans[index], True) if index < len(spans) else (self._size, self._size, False)
+
+
+def _tagged(text: str, mark: re.Match[str], parser: Parser, depth: int) -> tuple[list[Block], int]:
     """The block behind a `<triton>` tag, or the fences in it, and where to go on."""
     again = _REOPEN_TAG.search(text, mark.end())
     limit = again.start() if again else len(text)
@@ -69,58 +106,72 @@ def _tagged(text: str, mark: re.Match[str], depth: int) -> tuple[list[Block], in
     end, resume = close.span() if close else (limit, limit)
     content = text[mark.end() : end]
     closed = close is not None or again is not None
-    if not _parses(content) and (inner := _within(content, closed, depth)):
+    first = _MARK.search(content)
+    if first and not parser.parses(content) and (inner := _within(content, closed, parser, depth)):
+        if _begun(content[: first.start()], parser):
+            inner.insert(0, Block(content[: first.start()], "triton_tag", closed=True))
         return [replace(block, rule="triton_tag") for block in inner], resume
     return [Block(content, "triton_tag", closed)], resume
 
 
-def _fenced(text: str, mark: re.Match[str], depth: int) -> tuple[list[Block], int]:
-    """The block behind an opening fence, or what is marked within it, and where to go on."""
+def _fenced(text: str, mark: re.Match[str], closers: Closers, parser: Parser, depth: int) -> tuple[list[Block], int]:
+    """The block behind an opening fence, or what is marked within it, and where to go on.
+
+    A mark behind code that no string is open in cannot be a part of it: it ends the fence, closed or not.
+    """
     start = min(mark.end() + 1, len(text))
     info = mark["info"].strip()
     first_line = info + "\n" if _CODE_IN_INFO.match(info) else ""
-    end, resume, closed = _fence_end(text, start, mark["fence"])
+    end, resume, closed = closers.first(mark["fence"], start)
+    inner = next((m for m in _MARK.finditer(text, start, end) if m["tag"] or _LABEL.match(m["info"])), None)
+    limit = inner.start() if inner else end
+    if glued := _glued(text, start, limit, mark["fence"][0], parser):
+        end, resume, closed = glued
+    elif behind := _behind_string(text, start, limit, mark["fence"], closers, parser):
+        end, resume, closed = behind
+    elif inner and _begun(text[start:limit], parser):
+        end, resume, closed = limit, limit, True
     content = first_line + text[start:end]
-    if not _parses(content) and (inner := _within(content, closed, depth)):
-        return inner, resume
+    if _MARK.search(content) and not parser.parses(content) and (found := _within(content, closed, parser, depth)):
+        return found, resume
     words = re.split(r"[\s{}.:,=]+", info.lower().lstrip("{. "), maxsplit=1)
-    foreign = bool(_OTHER_LANGUAGES.fullmatch(words[0])) and not (_PYTHON.search(content) and _parses(content))
+    labelled = bool(_OTHER_LANGUAGES.fullmatch(words[0]))
+    foreign = labelled and not (_PYTHON.search(content) and parser.parses(content))
     return [Block(content, "fence", closed, foreign)], resume
 
 
-def _fence_end(text: str, start: int, fence: str) -> tuple[int, int, bool]:
-    """(end of content, where to go on, closed) of the fence whose content begins at `start`.
-
-    The first closing fence ends it, unless a docstring is open there: then the first one that leaves code
-    which parses. One at the end of a line of code counts where the code parses up to it and no further.
-    """
-    run = f"{re.escape(fence[0])}{{{len(fence)},}}"
-    tail = rf"{run}[ \t]*(?:</triton>[ \t]*)?$"
-    closer = re.compile(rf"^[ \t]*{tail}", re.IGNORECASE | re.MULTILINE)
-    ends = [(m.start(), m.end(), True) for m in islice(closer.finditer(text, start), _MAX_CLOSERS)]
-    ends.append((len(text), len(text), False))
-    glued = re.compile(rf"(?<=[^\s{fence[0]}]){tail}", re.IGNORECASE | re.MULTILINE)
-    if glued.search(text, start, ends[0][1]) and not _parses(text[start : ends[0][0]]):
-        marks = islice(glued.finditer(text, start, ends[0][1]), _MAX_CLOSERS)
-        if mark := next((m for m in marks if _parses(text[start : m.start()])), None):
-            return mark.start(), mark.end(), True
-    if not _in_docstring(text[start : ends[0][0]]):
-        return ends[0]
-    return next((end for end in ends[1:] if _parses(text[start : end[0]])), ends[0])
+def _begun(head: str, parser: Parser) -> bool:
+    """Whether text in front of a mark holds code, and no open string that the mark would be a part of."""
+    return bool(_BEGUN.search(head)) and parser.open_string(head) is None
 
 
-def _in_docstring(code: str) -> bool:
-    error = parse(code)
-    return isinstance(error, SyntaxError) and "unterminated triple-quoted" in str(error.msg)
+def _glued(text: str, start: int, limit: int, char: str, parser: Parser) -> End | None:
+    """The closing fence at the end of a line of code, where the code parses up to it and no further."""
+    marks = list(islice((m for m in _GLUED.finditer(text, start, limit) if m[1][0] == char), _MAX_GLUED))
+    if not marks or parser.parses(text[start:limit]):
+        return None
+    return next(((m.start(), m.end(), True) for m in marks if parser.parses(text[start : m.start()])), None)
 
 
-def _parses(code: str) -> bool:
-    return isinstance(parse(textwrap.dedent(code)), ast.Module)
+def _behind_string(text: str, start: int, limit: int, fence: str, closers: Closers, parser: Parser) -> End | None:
+    """Where a fence ends whose first end lies in an open string: behind that string, if code that parses ends there."""
+    end: End = (limit, limit, True)
+    for _ in range(_MAX_STRINGS):
+        content = text[start : end[0]]
+        opened = parser.open_string(content)
+        if opened is None:
+            return end if end[0] > limit and parser.parses(content) else None
+        quote = _QUOTES.search(text, start + opened)
+        close = text.find(quote[0], quote.end()) if quote else -1
+        if close < 0:
+            return None
+        end = closers.first(fence, close + 3)
+    return None
 
 
-def _within(content: str, closed: bool, depth: int) -> list[Block]:
+def _within(content: str, closed: bool, parser: Parser, depth: int) -> list[Block]:
     """The blocks marked inside another one, whose end also ends the last of them."""
-    inner = [block for block in find_blocks(content, depth + 1) if block.code.strip()]
+    inner = [block for block in find_blocks(content, parser, depth + 1) if block.code.strip()]
     if all(block.foreign for block in inner):
         return []
     return [*inner[:-1], replace(inner[-1], closed=inner[-1].closed or closed)]

@@ -6,9 +6,13 @@ needed for an import alone, that import. Knows nothing of how blocks were found.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from kb_ray.extraction.hollow import without_definitions
+from kb_ray.extraction.parsing import Parser
 from kb_ray.extraction.syntax import Outline
 
 _FUTURE = re.compile(r"^from __future__ import [^(\n]+\n", re.MULTILINE)
@@ -36,6 +40,22 @@ def join(pieces: Pieces, main: int) -> str:
                 pending.append(provider)
     ranked = [i for i in order if i in chosen]
     return _text(pieces, _arranged(pieces, ranked), order)
+
+
+def without_hollow(pieces: Pieces, parser: Parser) -> list[tuple[str, Outline]]:
+    """The pieces without definitions that have an empty body where another one of the same name has a real one.
+
+    `def kernel(...): ...` in a later block, or below the kernel itself, says "as above" and would replace it.
+    """
+    real = Counter(name for _, shape in pieces for name in shape.functions - shape.hollow)
+    found = []
+    for code, shape in pieces:
+        elsewhere = frozenset(name for name in shape.hollow if real[name])
+        tree = parser.tree(code)
+        kept = without_definitions(code, tree, elsewhere) if isinstance(tree, ast.Module) else code
+        rest = parser.outline(kept) if kept != code else None
+        found.append((kept, rest) if rest else (code, shape))
+    return found
 
 
 def _nearest_first(pieces: Pieces, main: int) -> list[int]:

@@ -10,7 +10,7 @@ import builtins
 import re
 import symtable
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,8 @@ ENTRY_PATTERN: Final = re.compile(r"^\s*(?:class\s+ModelNew|def\s+triton_kernel_
 """An entry point's definition in text that may not parse."""
 
 _PARSE_FAILURES = (SyntaxError, ValueError, RecursionError, MemoryError)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_MAX_SCOPES = 500
 _GIVEN = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__"}
 
 
@@ -41,6 +43,8 @@ class Outline:
     """Global names used, whether bound in the code or not."""
     functions: frozenset[str]
     """Names of functions and classes defined at module level."""
+    hollow: frozenset[str]
+    """Those of them whose every definition has an empty body (`...`, `pass`, a docstring)."""
     imports: Mapping[str, str]
     """Names that nothing but an import statement of their own binds -> those statements, one a line."""
     substance: bool
@@ -62,21 +66,26 @@ def parse(code: str) -> ast.Module | SyntaxError | None:
 def outline(code: str) -> Outline | None:
     """The outline of code that parses, else None."""
     tree = parse(code)
-    if not isinstance(tree, ast.Module):
-        return None
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    functions = frozenset(node.name for node in _module_level(tree.body) if isinstance(node, definitions))
+    return outlined(code, tree) if isinstance(tree, ast.Module) else None
+
+
+def outlined(code: str, tree: ast.Module) -> Outline:
+    """The outline of code whose tree is known."""
+    found = [node for node in _module_level(tree.body) if isinstance(node, _DEFINITIONS)]
+    functions = frozenset(node.name for node in found)
     entries = [node for node in _module_level(tree.body) if _binds_entry(node)]
     defines, lacks, uses = _names(code)
-    origins = _origins(tree)
+    nodes = list(ast.walk(tree))
+    origins = _origins(nodes)
     return Outline(
         entry=bool(entries),
-        stub=bool(entries) and all(_is_stub(node) for node in entries),
-        kernel=any(_is_jit(node, origins) for node in ast.walk(tree)),
+        stub=bool(entries) and all(is_hollow(node) for node in entries),
+        kernel=any(_is_jit(node, origins) for node in nodes),
         defines=defines,
         lacks=lacks,
         uses=uses,
         functions=functions,
+        hollow=functions - {node.name for node in found if not is_hollow(node)},
         imports=_imports(tree),
         substance=bool(functions),
     )
@@ -102,7 +111,7 @@ def _binds_entry(node: ast.stmt) -> bool:
     return False
 
 
-def _is_stub(node: ast.AST) -> bool:
+def is_hollow(node: ast.AST) -> bool:
     """Whether a definition does nothing: an illustration of a signature rather than an answer."""
     if isinstance(node, ast.Pass | ast.Raise):
         return True
@@ -111,8 +120,8 @@ def _is_stub(node: ast.AST) -> bool:
     if isinstance(node, ast.ClassDef):
         methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
         forward = [method for method in methods if method.name == "forward"]
-        return all(_is_stub(child) for child in forward or node.body)
-    return isinstance(node, ast.FunctionDef) and all(_is_stub(child) for child in node.body)
+        return all(is_hollow(child) for child in forward or node.body)
+    return isinstance(node, ast.FunctionDef) and all(is_hollow(child) for child in node.body)
 
 
 def _is_jit(node: ast.AST, origins: Mapping[str, str]) -> bool:
@@ -128,10 +137,10 @@ def _is_jit(node: ast.AST, origins: Mapping[str, str]) -> bool:
     return isinstance(root, ast.Name) and origins.get(root.id, root.id).partition(".")[0] == "triton"
 
 
-def _origins(tree: ast.Module) -> dict[str, str]:
+def _origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Names that imports bind -> what they stand for, as a dotted path."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {
                 a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
@@ -162,17 +171,24 @@ def _imports(tree: ast.Module) -> dict[str, str]:
 
 
 def _names(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """(bound at module level, used but bound nowhere, used). With a star import nothing counts as lacking."""
+    """(bound at module level, used but bound nowhere, used). With a star import nothing counts as lacking.
+
+    Nothing at all is known of code with more functions beside each other than any kernel file has: the time for it
+    grows with the square of their number.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             module = symtable.symtable(code, "<candidate>", "exec")
         except _PARSE_FAILURES:
             return frozenset(), frozenset(), frozenset()
+    tables = [module, *_nested(module)]
+    if any(len(table.get_children()) > _MAX_SCOPES for table in tables):
+        return frozenset(), frozenset(), frozenset()
     symbols = module.get_symbols()
     defined = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()}
     used = {s.get_name() for s in symbols if s.is_referenced()}
-    for table in _nested(module):
+    for table in tables[1:]:
         for symbol in table.get_symbols():
             if not symbol.is_global():
                 continue

@@ -1,4 +1,4 @@
-"""Mends what word processors and chat front ends do to code: newlines, invisible characters, smart quotes.
+"""Mends what templates, editors and chat front ends do to code: marks, newlines, invisible characters, smart quotes.
 
 `normalise` is always safe. `straighten` changes characters outside string literals and comments only, and is
 meant for code that does not parse otherwise. Knows nothing of Python beyond where strings and comments end.
@@ -24,20 +24,51 @@ _PLAIN |= {chr(code + 0xFEE0): chr(code) for code in range(ord("!"), ord("~") + 
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 
 
-# A model's own end marks (`<|im_end|>`), at the end of a line: in code they stand between quotes.
-_END_MARK = re.compile(r"<[|｜][\w▁]{2,40}[|｜]>(?=[ \t]*$)", re.MULTILINE)
+# Marks that chat templates put around an answer, and tags that a model puts around its code, where they are left in
+# the text: at the end of a line (in code they stand between quotes), or glued to what begins a line.
+_TAGS = "answer|response|solution|final_answer|code|pre|python|parameter|function|tool_call"
+_SPECIAL = r"<[|｜][\w▁]{2,40}[|｜]>|</?s>|<(?:eos|bos|pad)>|<(?:start|end)_of_turn>|<turn\|>"
+_END_MARKS = re.compile(
+    rf"(?:(?:{_SPECIAL}|\[/INST\]|\[(?:EOS|\|endofturn\|)\]|</(?:{_TAGS})>)[ \t]*)+$", re.IGNORECASE | re.MULTILINE
+)
+_BEGIN_MARKS = re.compile(
+    rf"^[ \t]*(?:{_SPECIAL}|<(?:{_TAGS})(?: [^<>\n]*)?>)+(?=[^\s<]|<triton)", re.IGNORECASE | re.MULTILINE
+)
+_NEXT_TURN = re.compile(
+    r"<\|im_start\|>user|<\|start_header_id\|>user|<start_of_turn>user|<\|turn>user|<\|user\|>|<｜User｜>|^\[INST\]",
+    re.IGNORECASE | re.MULTILINE,
+)
 _QUOTE = re.compile(r"^>[ \t]?", re.MULTILINE)
+# What editors and shells put in front of every line: its number, a prompt.
+_PREFIXES = (re.compile(r" *\d+(?: ?[|:│] ?|\t|  )"), re.compile(r"(?:>>>|\.\.\.)(?: |$)"))
 
 
 def normalise(text: str) -> str:
-    """The text with `\\n` newlines, without byte order mark and end marks, and with no half of a surrogate pair."""
+    """The text with `\\n` newlines, without byte order mark, and with no half of a surrogate pair."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _END_MARK.sub("", text.encode("utf-8", "replace").decode("utf-8"))
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def without_marks(answer: str) -> str:
+    """An answer without a chat template's marks, and without the next user's turn where a model wrote that too."""
+    turn = _NEXT_TURN.search(answer)
+    if turn and answer[: turn.start()].strip():
+        answer = answer[: turn.start()]
+    return _BEGIN_MARKS.sub("", _END_MARKS.sub("", answer))
 
 
 def unquoted(text: str) -> str:
     """The text without the `>` that Markdown quotes lines with."""
     return _QUOTE.sub("", text)
+
+
+def without_prefixes(code: str) -> str:
+    """Code without the line numbers or prompts that stand in front of each of its lines."""
+    lines = code.strip("\n").split("\n")
+    for prefix in _PREFIXES:
+        if all(prefix.match(line) or not line.strip() for line in lines):
+            return "\n".join(prefix.sub("", line, count=1) for line in lines) + "\n"
+    return code
 
 
 def straighten(code: str) -> str:

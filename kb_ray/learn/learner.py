@@ -7,41 +7,23 @@ Knows no task, reward, turn or file of checkpoints; it gives and takes its state
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from kb_ray.errors import KbRayError
+from kb_ray.errors import ConfigError
 from kb_ray.learn import loss as losses
 from kb_ray.learn.batching import bucketed
+from kb_ray.learn.generating import Drawing, draw
 from kb_ray.learn.loss import Totals
-from kb_ray.learn.network import load
+from kb_ray.learn.network import adapter_files, load, load_adapter
 from kb_ray.learn.objective import LearnerSettings, Objective
-from kb_ray.learn.samples import Sample
-
-
-class NotFinite(KbRayError):
-    """The loss or a gradient is no number: the step was not taken."""
-
-
-class StepReport(NamedTuple):
-    """What one optimizer step was."""
-
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    tokens: int
-    """Tokens that were trained on."""
-    clipped: float
-    """Share of tokens whose ratio was out of bounds."""
-    kl: float
-    """Mean k3 against the model without its adapter; 0 where it is not asked for."""
-    mismatch: float
-    """Mean |log p of the learner - log p of the sampler| over tokens that a sampler drew."""
-    left_out: int
-    """Sequences that the correction left out."""
+from kb_ray.learn.peers import Alone
+from kb_ray.learn.samples import Drawn, Sample
+from kb_ray.learn.stepping import Elsewhere, NotFinite, OutOfMemory, StepReport, learning_rate
 
 
 class _Batch(NamedTuple):
@@ -55,11 +37,15 @@ class _Batch(NamedTuple):
 
 
 class Learner:
-    """One model under training. Used by one thread."""
+    """One model under training, a `stepping.Trainee`. Used by one thread."""
 
-    def __init__(self, settings: LearnerSettings, device: str | None = None) -> None:
-        """Loads the base model and a fresh adapter. ConfigError where that cannot be."""
+    def __init__(self, settings: LearnerSettings, device: str | None = None, peers: Alone | None = None) -> None:
+        """Loads the base model and a fresh adapter. ConfigError where that cannot be.
+
+        `peers`: other processes with the same model, which are given the same steps to take together.
+        """
         self.settings = settings
+        self.peers = peers or Alone()
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.network, self.tokenizer = load(settings, self.device)
         self.trained = [weights for weights in self.network.parameters() if weights.requires_grad]
@@ -71,12 +57,7 @@ class Learner:
 
     def learning_rate(self) -> float:
         """Of the next step."""
-        settings = self.settings
-        warm = min(1.0, (self.steps + 1) / settings.warmup_steps) if settings.warmup_steps else 1.0
-        if settings.total_steps is None:
-            return settings.learning_rate * warm
-        done = min(1.0, self.steps / max(settings.total_steps, 1))
-        return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * done))
+        return learning_rate(self.settings, self.steps)
 
     def logprobs(self, samples: Sequence[Sample], temperature: float = 1.0) -> list[Tensor]:
         """Log-probabilities of the trained tokens of each sample under the weights as they are, on the CPU."""
@@ -84,7 +65,8 @@ class Learner:
         found: dict[int, Tensor] = {}
         with torch.no_grad():
             for indices, batch in self._batches(samples):
-                all_of_them = self._forward(batch, temperature)
+                with self._memory(batch):
+                    all_of_them = self._forward(batch, temperature)
                 for row, index in enumerate(indices):
                     found[index] = all_of_them[row][batch.mask[row]].cpu()
         return [found[i] for i in range(len(samples))]
@@ -95,27 +77,49 @@ class Learner:
 
     def epoch(self, samples: Sequence[Sample], objective: Objective, parts: int) -> list[StepReport]:
         """As many optimizer steps as `parts`, each over its share of `samples`, all against the weights before them."""
-        old = self.logprobs(samples, objective.temperature) if objective.kind == "policy" and parts > 1 else None
-        reports = []
-        for part in range(parts):
-            chosen = range(part, len(samples), parts)
-            given = [samples[i] for i in chosen]
-            reports.append(self._step(given, objective, None if old is None else [old[i] for i in chosen]))
-        return reports
+        given = [[samples[i] for i in range(part, len(samples), parts)] for part in range(parts)]
+        if objective.kind != "policy" or parts == 1:
+            return [self._step(own, objective, None) for own in given]
+        old = self._before(given, objective.temperature)
+        return [self._step(own, objective, before) for own, before in zip(given, old, strict=True)]
+
+    def _before(self, given: Sequence[Sequence[Sample]], temperature: float) -> list[list[Tensor]]:
+        """Log-probabilities of this process's share of each part. OutOfMemory in all processes, or in none."""
+        shares = [[own[i] for i in self.peers.share(len(own))] for own in given]
+        old, failure = list[list[Tensor]](), None
+        try:
+            old = [self.logprobs(share, temperature) for share in shares]
+        except OutOfMemory as error:
+            failure = error
+        failed = torch.tensor([float(failure is not None)], device=self.device)
+        self.peers.add([failed])
+        if float(failed):
+            raise failure or self._elsewhere()
+        return old
 
     def _step(self, samples: Sequence[Sample], objective: Objective, old: list[Tensor] | None) -> StepReport:
+        """`old`: log-probabilities of this process's share of the samples before the epoch."""
         totals = Totals(len(samples), sum(sum(sample.trained) for sample in samples), objective.length)
         rate = self.learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self._to_train(dropout=objective.kind == "likelihood")
         self.optimizer.zero_grad(set_to_none=True)
-        told = _Told()
-        for indices, batch in self._batches(samples):
-            before = None if old is None else self._laid_out(batch, [old[i] for i in indices])
-            value = self._loss(batch, objective, totals, before, told)
-            value.backward()
-            told.loss += float(value.detach())
+        told, failure = _Told(), None
+        try:
+            for indices, batch in self._batches([samples[i] for i in self.peers.share(len(samples))]):
+                before = None if old is None else self._laid_out(batch, [old[i] for i in indices])
+                with self._memory(batch):
+                    value = self._loss(batch, objective, totals, before, told)
+                    value.backward()
+                told.loss += float(value.detach())
+        except OutOfMemory as error:
+            failure = error
+        # Also after a failure: the others wait for this process's part.
+        self._add_up(told, failed=failure is not None)
+        if failure is not None or told.failed:
+            self.optimizer.zero_grad(set_to_none=True)
+            raise failure or self._elsewhere()
         norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self.settings.gradient_norm))
         if not (math.isfinite(told.loss) and math.isfinite(norm)):
             self.optimizer.zero_grad(set_to_none=True)
@@ -126,6 +130,33 @@ class Learner:
         self.optimizer.step()
         self.steps += 1
         return told.report(norm, rate, totals.tokens)
+
+    def _add_up(self, told: _Told, failed: bool) -> None:
+        """Gradients and what is told of the step, of all processes."""
+        for weights in self.trained:
+            weights.grad = torch.zeros_like(weights) if weights.grad is None else weights.grad
+        told.failed = int(failed)
+        sums = told.sums(self.device)
+        self.peers.add([*(weights.grad for weights in self.trained if weights.grad is not None), sums])
+        told.take(sums)
+
+    def _elsewhere(self) -> Elsewhere:
+        return Elsewhere(f"step {self.steps + 1}: another process ran out of memory")
+
+    @contextmanager
+    def _memory(self, batch: _Batch) -> Iterator[None]:
+        """OutOfMemory, with what to change, where the device runs out of it."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            self.optimizer.zero_grad(set_to_none=True)
+            rows, longest = batch.tokens.shape
+            cut = f"lower --batch-tokens, now {self.settings.batch_tokens}" if rows > 1 else "lower --max-tokens"
+            more = "" if self.settings.gradient_checkpointing else ", or give --gradient-checkpointing"
+            raise OutOfMemory(
+                f"step {self.steps + 1}: the GPU's memory does not hold {rows} sequences of {longest} tokens at once: "
+                f"the step was not taken; {cut}{more}"
+            ) from error
 
     def _to_train(self, dropout: bool) -> None:
         """Training mode; without dropout where probabilities are compared, which it would blur."""
@@ -188,7 +219,7 @@ class Learner:
 
     def _laid_out(self, batch: _Batch, values: Sequence[Tensor]) -> Tensor:
         """Values of the trained tokens where those stand in the batch; 0 elsewhere."""
-        found = torch.zeros_like(batch.sampler)
+        found = torch.zeros(batch.sampler.shape, dtype=values[0].dtype, device=self.device)
         for row, value in enumerate(values):
             found[row, batch.mask[row]] = value.to(self.device)
         return found
@@ -200,13 +231,46 @@ class Learner:
             states["cuda"] = torch.cuda.get_rng_state()
         return {"optimizer": self.optimizer.state_dict(), "steps": self.steps, "random": states}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up a state; the adapter's weights are the caller's to load."""
+    def restore(self, state: dict[str, Any], weights: bytes | None = None) -> None:
+        """Take up a state, and the adapter's weights where they are given."""
+        if weights is not None:
+            load_adapter(self.network, weights)
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps = int(state["steps"])
         torch.set_rng_state(state["random"]["cpu"].cpu())
         if self.device == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+    def begin_with(self, weights: bytes | None, state: dict[str, Any] | None = None) -> None:
+        """Begin with an adapter's weights."""
+        if weights is None:
+            raise ConfigError("that run holds no adapter's weights: it was trained elsewhere")
+        load_adapter(self.network, weights)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that fit into the model's window, where its settings say so."""
+        found: int | None = getattr(self.network.config, "max_position_embeddings", None)
+        return found
+
+    def draw(
+        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, ends: Collection[int], seed: int
+    ) -> list[Drawn]:
+        """One answer to each prompt, in their order."""
+        try:
+            return draw(self.network, prompts, drawing, ends, seed)
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(
+                f"the GPU's memory does not hold {drawing.batch_tokens} tokens of prompts and answers at once: lower "
+                "--rollout-tokens, or --max-tokens"
+            ) from error
+
+    def adapter(self) -> dict[str, bytes]:
+        """The adapter's files as PEFT writes them."""
+        return adapter_files(self.network)
+
+    def close(self) -> None:
+        """Nothing is held elsewhere."""
 
 
 class _Told:
@@ -214,7 +278,17 @@ class _Told:
 
     def __init__(self) -> None:
         self.loss = self.clipped = self.kl = self.mismatch = 0.0
-        self.left_out = self.drawn = 0
+        self.left_out = self.drawn = self.failed = 0
+
+    def sums(self, device: str) -> Tensor:
+        """All of them, to be added to those of other processes."""
+        found = [self.loss, self.clipped, self.kl, self.mismatch, self.left_out, self.drawn, self.failed]
+        return torch.tensor(found, dtype=torch.float64, device=device)
+
+    def take(self, sums: Tensor) -> None:
+        """The sums of all processes."""
+        self.loss, self.clipped, self.kl, self.mismatch, *counts = sums.tolist()
+        self.left_out, self.drawn, self.failed = map(int, counts)
 
     def report(self, norm: float, rate: float, tokens: int) -> StepReport:
         of = max(tokens, 1)

@@ -27,9 +27,10 @@ class Totals(NamedTuple):
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """log p of each of `tokens` [batch, n] under `logits` [batch, n, vocabulary], in float32."""
-    chosen = torch.gather(logits, -1, tokens.unsqueeze(-1)).squeeze(-1).float()
-    return chosen - torch.logsumexp(logits.float(), dim=-1)
+    """log p of each of `tokens` [batch, n] under `logits` [batch, n, vocabulary], in float32 at least."""
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    chosen = torch.gather(logits, -1, tokens.unsqueeze(-1)).squeeze(-1).to(precise)
+    return chosen - torch.logsumexp(logits.to(precise), dim=-1)
 
 
 def policy_loss(new: Tensor, old: Tensor, advantage: Tensor, clip: Clip) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,7 +51,45 @@ def load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
     return (network if settings.load_in_8bit else network.to(device)), tokenizer
 
 
+def tokenizer_of(model: str) -> Any:
+    """The tokenizer of a model alone. ConfigError where it or a package is missing."""
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(model)
+    except ImportError as error:
+        raise ConfigError(f"training needs more packages ({error}): {_INSTALL}") from error
+    except (OSError, ValueError) as error:
+        line = next((text for text in str(error).splitlines() if text.strip()), "")
+        raise ConfigError(f"the tokenizer of {model} cannot be loaded: {line}") from error
+
+
+def adapter_files(network: Any) -> dict[str, bytes]:
+    """The adapter as PEFT writes it: files by name."""
+    with tempfile.TemporaryDirectory() as scratch:
+        network.save_pretrained(scratch)
+        # PEFT's card says nothing that a checkpoint does not.
+        return {p.name: p.read_bytes() for p in Path(scratch).iterdir() if p.is_file() and p.name != "README.md"}
+
+
+def load_adapter(network: Any, weights: bytes) -> None:
+    """Weights of an adapter (safetensors) into the network's; ConfigError where shapes or names differ."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load as parse
+
+    try:
+        missed = set_peft_model_state_dict(network, parse(weights))
+    except RuntimeError as error:
+        line = next((text.strip() for text in str(error).splitlines()[1:] if text.strip()), str(error))
+        raise ConfigError(f"the checkpoint's adapter does not fit the settings of LoRA: {line}") from error
+    if missed.unexpected_keys:
+        raise ConfigError(f"the checkpoint's adapter has more weights than LoRA here: {missed.unexpected_keys[0]}")
+
+
 def _eight_bit() -> dict[str, Any]:
     from transformers import BitsAndBytesConfig
 
-    return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": "auto"}
+    # One process may spread the model over all GPUs; of several each has its own.
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    place = {"": torch.cuda.current_device()} if several else "auto"
+    return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": place}

@@ -25,19 +25,23 @@ class SampleFiles:
     window: int | None = None
 
     def __init__(self, folder: str) -> None:
-        """ConfigError where the folder holds no such file."""
+        """ConfigError where the folder holds no such file, or one that cannot be read."""
         self._folder = Path(folder).expanduser()
         if not self._folder.is_dir():
             raise ConfigError(f"--samples-dir: {folder} is no folder")
         self._files = {
             (int(found[1]), int(found[2]), int(found[3])): path
-            for path in sorted(self._folder.iterdir())
+            for path in self._paths()
             if (found := _NAME.fullmatch(path.name))
         }
         if not self._files:
             raise ConfigError(
                 f"--samples-dir: {folder} holds no level_L_problem_P_sample_S_kernel.py, as generate_samples.py writes"
             )
+        # A folder or a link to nothing of such a name is somebody's mistake, not a sample that is missing.
+        odd = next((path for path in self._files.values() if not path.is_file()), None)
+        if odd is not None:
+            raise ConfigError(f"--samples-dir: {odd} is no file: remove it, or put the kernel there")
         # Judging other files under the same name would mix two sets of kernels in one store.
         self.model = f"files:{self._folder.resolve().name}@{self._digest()}"
 
@@ -78,10 +82,19 @@ class SampleFiles:
     async def aclose(self) -> None:
         """Nothing to free."""
 
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(self._folder.iterdir())
+        except OSError as error:
+            raise ConfigError(f"--samples-dir: {self._folder} cannot be read: {error.strerror or error}") from error
+
     def _digest(self) -> str:
         found = hashlib.sha256()
         for path in self._files.values():
-            found.update(path.name.encode() + b"\0" + path.read_bytes())
+            try:
+                found.update(path.name.encode() + b"\0" + path.read_bytes())
+            except OSError as error:
+                raise ConfigError(f"--samples-dir: {path} cannot be read: {error.strerror or error}") from error
         return found.hexdigest()[:8]
 
 

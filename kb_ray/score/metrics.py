@@ -151,7 +151,8 @@ class _Part:
 
     def costs(self) -> Costs:
         turns = [(item.task_id, turn) for item in self.found for turn in item.turns]
-        solved = [(item.task_id, 1.0) for item in self.judged if item.solved_at is not None]
+        # What failed later was paid for too, and so was the correct kernel that it may have come to before.
+        solved = [(item.task_id, 1.0) for item in self.found if item.solved_at is not None]
         grouping = Grouping([item.task_id for item in self.found])
         on_gpu = any("cuda" in item.devices for item in self.found)
         per = grouping.ratio([(task, turn.gpu_s) for task, turn in turns], solved) if on_gpu else undefined()

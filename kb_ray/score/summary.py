@@ -78,7 +78,7 @@ class Costs(Record):
     model_s: float
     """Seconds that episodes waited for the model, added up."""
     correct: int
-    """Episodes with a correct kernel."""
+    """Episodes with a correct kernel, failed episodes included."""
     tokens_per_correct: Estimate
     gpu_s_per_correct: Estimate
     """None on a CPU."""

@@ -7,8 +7,6 @@ what is done with the episodes, and mends nothing.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +18,11 @@ import pyarrow.parquet as pq
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Episode
 from kb_ray.traces import layout
+from kb_ray.traces.content_hash import digest, in_name
 from kb_ray.traces.schema import SCHEMA, check_version, conform, fault, row_to_episode
-from kb_ray.traces.store import Reader, Store, StoreUnavailable
+from kb_ray.traces.store import Store, StoreUnavailable
 
 _READERS = 8
-_CHUNK_BYTES = 4 * 1024**2
 _BATCH_ROWS = 128
 _MAX_NAMED = 8
 _MAX_ROWS_NAMED = 3
@@ -33,7 +31,6 @@ _KEYS = ("episode_id", "task_id", "sample", "attempt")
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _GONE = "named by the manifest, not there"
 _ALTERED = "its content is not what was written"
-_HASH_IN_NAME = re.compile(r"-([0-9a-f]{16})\.parquet$")
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def altered(store: Store, files: Sequence[layout.FinalFile]) -> list[Damaged]:
         if file.key not in there:
             return Damaged(file.key, _GONE)
         with store.open(file.key) as source:
-            return None if _digest(source) == file.sha256 else Damaged(file.key, _ALTERED)
+            return None if digest(source) == file.sha256 else Damaged(file.key, _ALTERED)
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="trace-survey") as readers:
         return [entry for entry in readers.map(look, files) if entry is not None]
@@ -228,9 +225,8 @@ class _Looks:
     def _look(self, key: str) -> pa.Table | Damaged:
         """The columns that identify a file's episodes."""
         with self._store.open(key) as source:
-            named = _HASH_IN_NAME.search(key)
-            expected = self._hashes.get(key) or (named[1] if named else "")
-            if self._verify and expected and not _digest(source).startswith(expected):
+            expected = self._hashes.get(key) or in_name(key)
+            if self._verify and expected and not digest(source).startswith(expected):
                 return Damaged(key, _ALTERED)
             source.seek(0)
             try:
@@ -250,13 +246,6 @@ def _spare_parts(store: Store, manifest: layout.Manifest | None, damaged: Sequen
     if manifest is None or not any(file.key.startswith(layout.FINAL_PREFIX) for file in damaged):
         return []
     return sorted(set(layout.list_parts(store)) & set(manifest.parts))
-
-
-def _digest(source: Reader) -> str:
-    digest = hashlib.sha256()
-    while chunk := source.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _latest(tables: dict[str, pa.Table], faults: dict[str, dict[int, str]]) -> dict[str, tuple[int, ...]]:

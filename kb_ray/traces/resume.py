@@ -5,6 +5,7 @@ Does not decide which are to be tried again: it says how each ended, the driver 
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,12 +18,16 @@ import pyarrow.parquet as pq
 from kb_ray.errors import StoreError
 from kb_ray.records import StopReason
 from kb_ray.traces.layout import sources
+from kb_ray.traces.part_index import FACTS, read_index
 from kb_ray.traces.schema import SCHEMA, check_version
-from kb_ray.traces.store import Store
+from kb_ray.traces.store import Reader, Store
 
 _READERS = 16
 _WHOLE_FILES_AHEAD = 3
-_COLUMNS = ("episode_id", "task_id", "sample", "attempt", "stop_reason", "correct")
+_SMALL_BYTES = 256 * 1024
+_COLUMNS = FACTS
+_FEW = 64
+"""So many parts are opened faster than it is found out whether an index tells of them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def finished(store: Store) -> dict[tuple[str, int], FinishedEpisode]:
 def latest_rows(store: Store, keys: Sequence[str]) -> dict[tuple[str, int], FinishedEpisode]:
     """What `finished` says, of the episodes in these files alone."""
     latest: dict[tuple[str, int], FinishedEpisode] = {}
-    for key, table in read_columns(store, keys, _COLUMNS):
+    for key, table in _facts(store, keys):
         columns = [table.column(name).to_pylist() for name in _COLUMNS]
         for row, (episode_id, task_id, sample, attempt, stop_reason, correct) in enumerate(zip(*columns, strict=True)):
             known = latest.get((task_id, sample))
@@ -65,6 +70,14 @@ def latest_rows(store: Store, keys: Sequence[str]) -> dict[tuple[str, int], Fini
                     ) from None
                 latest[task_id, sample] = FinishedEpisode(episode_id, attempt, reason, correct, key, row)
     return latest
+
+
+def _facts(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """(key, table of the facts) for each file, in order: from an index where one tells of it."""
+    told = read_index(store) if len(keys) > _FEW else {}
+    others = read_columns(store, [key for key in keys if key not in told], _COLUMNS)
+    for key in keys:
+        yield (key, told[key]) if key in told else next(others)
 
 
 def read_columns(store: Store, keys: Iterable[str], columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
@@ -95,11 +108,20 @@ def _read_ahead(
             readers.shutdown(cancel_futures=True)
 
 
+def _parquet(source: Reader) -> pq.ParquetFile:
+    """The file, a small one read at once: a run leaves thousands, and each look through Python has its price."""
+    size = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    if size <= _SMALL_BYTES:
+        return pq.ParquetFile(pa.BufferReader(source.read() or b""))
+    return pq.ParquetFile(source, pre_buffer=True)
+
+
 def _read_file(store: Store, key: str, columns: Sequence[str]) -> pa.Table:
     """The named columns of one file, older files without the newest. StoreError names an unreadable file."""
     with store.open(key) as source:
         try:
-            file = pq.ParquetFile(source, pre_buffer=True)
+            file = _parquet(source)
             check_version(file.schema_arrow)
             if not set(_COLUMNS) <= set(file.schema_arrow.names):
                 raise pa.ArrowInvalid(f"no columns {', '.join(_COLUMNS)}")

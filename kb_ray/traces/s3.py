@@ -78,13 +78,29 @@ class S3Store:
 
     def get(self, key: str) -> bytes | None:
         """See Store."""
+        found = self.versioned(key)
+        return None if found is None else found[0]
+
+    def versioned(self, key: str) -> tuple[bytes, str] | None:
+        """See Store. The version is the ETag."""
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
-            return bytes(answer["Body"].read())
+            return bytes(answer["Body"].read()), str(answer.get("ETag", ""))
         except (BotoCoreError, ClientError) as error:
             if _code(error) in _MISSING:
                 return None
             raise self._failure(error) from error
+
+    def replace_if(self, key: str, data: bytes, version: str) -> str | None:
+        """See Store."""
+        name = self._prefix + key
+        try:
+            answer = self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfMatch=version)
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in _EXISTS | _MISSING:
+                return None
+            raise self._failure(error) from error
+        return str(answer["ETag"])
 
     def open(self, key: str) -> Reader:
         """See Store. The first request brings the end, where Parquet keeps its table of contents."""

@@ -9,12 +9,17 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from kb_ray.errors import StoreError
 from kb_ray.records import Episode
 from kb_ray.traces.layout import part_key
-from kb_ray.traces.schema import table_bytes
+from kb_ray.traces.lease import LeaseLost
+from kb_ray.traces.part_index import FACTS, PARTS_PER_INDEX, write_index
+from kb_ray.traces.schema import encode, table_of
 from kb_ray.traces.store import Store, StoreUnavailable
 
 _log = logging.getLogger(__name__)
@@ -57,6 +62,7 @@ class TraceSink:
 
     While the store is away, writes are repeated with growing pauses for `give_up_s` (a minute where it
     answers but refuses); `add` then blocks once `max_waiting` episodes or eight times `max_bytes` wait.
+    `may_write` is asked before each put: StoreUnavailable from it counts as an outage, LeaseLost is final.
     """
 
     def __init__(
@@ -68,10 +74,11 @@ class TraceSink:
         max_seconds: float = 60.0,
         give_up_s: float = 900.0,
         max_waiting: int = 1000,
+        may_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._save_interval, self._max_bytes, self._max_seconds = save_interval, max_bytes, max_seconds
-        self._give_up_s = give_up_s
+        self._give_up_s, self._may_write = give_up_s, may_write
         self._max_waiting = max(max_waiting, save_interval)
         self._changed = threading.Condition()
         self._open = _Batch()
@@ -79,6 +86,7 @@ class TraceSink:
         self._waiting = self._waiting_bytes = 0
         self._hurry = self._closing = self._closed = False
         self._error: StoreError | None = None
+        self._unindexed: list[tuple[str, pa.Table]] = []
         self.written = 0
         """Episodes committed."""
         self.parts = 0
@@ -188,14 +196,18 @@ class TraceSink:
 
     def _commit(self, batch: _Batch) -> int:
         """Write one part, exactly once however often it takes; returns its size in bytes."""
-        data = table_bytes(batch.episodes)
+        table = table_of(batch.episodes)
+        data = encode(table)
         key = part_key(data)
         outage: _Outage | None = None
         pause = _FIRST_PAUSE_S
         while True:
             try:
                 # "Existed" is success: the key holds the content's hash, so an earlier try of ours landed.
+                self._may_write()
                 self._store.put_if_absent(key, data)
+            except LeaseLost:
+                raise
             except StoreError as error:
                 if outage is None:
                     outage = _Outage()
@@ -207,7 +219,18 @@ class TraceSink:
             else:
                 if outage is not None:
                     _log.warning("trace store %s takes writes again", self._store.uri)
+                self._note(key, table)
                 return len(data)
+
+    def _note(self, key: str, table: pa.Table) -> None:
+        """Tells of the parts that were written, many at once; it only saves later starts time."""
+        self._unindexed.append((key, table.select(FACTS)))
+        if len(self._unindexed) >= PARTS_PER_INDEX:
+            try:
+                write_index(self._store, self._unindexed)
+            except StoreError as error:
+                _log.debug("%s", error)
+            self._unindexed = []
 
     def _rest(self, pause: float) -> None:
         """Wait before the next try; a flush or close that begins meanwhile cuts the wait short."""

@@ -46,6 +46,14 @@ class Start(Record):
     """`done`, `budget`, `signal`, `failing`, or `failed` for an error of our own; None while it lives."""
     message: str = ""
     """Why it ended, in one line."""
+    shard: str | None = None
+    """`I/N` where it took a part of the run."""
+    run_planned: int | None = None
+    """Then: episodes that all shards hold together, as this start planned it."""
+    plan: str | None = None
+    """Key of the plan, of all shards."""
+    left_out: tuple[str, ...] = ()
+    """Tasks that it was asked for and did not run, since they are flagged."""
 
 
 def start_key(now: datetime) -> str:

@@ -7,6 +7,8 @@ whole or not at all, and only one writer creates it.
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import io
 import os
 import uuid
@@ -16,6 +18,7 @@ from typing import Protocol
 from kb_ray.errors import ConfigError, StoreError
 
 _TEMPORARY = ".tmp-"
+_LOCK = ".lock"
 # Conditions that end without anyone changing the settings: a full disk, a network file system away.
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
@@ -47,6 +50,15 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """All bytes of `key`; None where there is none."""
+        ...
+
+    def versioned(self, key: str) -> tuple[bytes, str] | None:
+        """The same with a word for this very content, for `replace_if`."""
+        ...
+
+    def replace_if(self, key: str, data: bytes, version: str) -> str | None:
+        """Write `key` whole where its content still is `version`, in one step; the new version. None: it is not,
+        perhaps by an earlier try of this very call."""
         ...
 
     def open(self, key: str) -> Reader:
@@ -131,6 +143,26 @@ class LocalStore:
         except OSError as error:
             raise self._failure(error) from error
 
+    def versioned(self, key: str) -> tuple[bytes, str] | None:
+        """See Store."""
+        data = self.get(key)
+        return None if data is None else (data, hashlib.sha256(data).hexdigest())
+
+    def replace_if(self, key: str, data: bytes, version: str) -> str | None:
+        """See Store. Those who use it exclude each other by a lock that the system takes back from the dead."""
+        folder = (self._root / key).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / _LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                found = self.versioned(key)
+                if found is None or found[1] != version:
+                    return None
+                self.replace(key, data)
+        except OSError as error:
+            raise self._failure(error) from error
+        return hashlib.sha256(data).hexdigest()
+
     def open(self, key: str) -> Reader:
         """See Store."""
         try:
@@ -142,11 +174,15 @@ class LocalStore:
         """See Store. What a killed writer left half-written is not a key."""
         folder = self._root / prefix.rpartition("/")[0]
         try:
-            found = [path for path in folder.rglob("*") if not path.name.startswith(_TEMPORARY)]
+            found = [path for path in folder.rglob("*") if not path.name.startswith((_TEMPORARY, _LOCK))]
             keys = [path.relative_to(self._root).as_posix() for path in found if path.is_file()]
         except OSError as error:
             raise self._failure(error) from error
         return sorted(key for key in keys if key.startswith(prefix))
+
+    def leftovers(self) -> tuple[str, ...]:
+        """Files that a writer has not finished: of one that was killed, or is at it now."""
+        return tuple(sorted(path.relative_to(self._root).as_posix() for path in self._root.rglob(f"{_TEMPORARY}*")))
 
     def delete(self, key: str) -> None:
         """See Store."""

@@ -93,8 +93,7 @@ def require(made: Made, refused: int, where: Sequence[str], most_tokens: int) ->
     if made.samples:
         return
     reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(made.left_out.items()) if count]
-    if made.left_out["too_long"]:
-        reasons[-1] += f" ({most_tokens} tokens)"
+    reasons = [f"{told} ({most_tokens} tokens)" if told.endswith("too long") else told for told in reasons]
     if refused:
         reasons.append(f"{refused} of tasks that are to be kept clean")
     raise ConfigError(f"nothing to learn from in {', '.join(where)}: {', '.join(reasons) or 'no correct kernel'}")

@@ -36,7 +36,11 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
         device = _device(settings, connected.gpus)
         info = open_run(store, _info(settings, command, run_id, device))
         opening = opening_of(settings, device)
-        pool = BenchPool(settings.bench_workers, settings.bench_concurrency, device, info.run_id, warn=say)
+        workers = settings.bench_workers
+        if workers is None and settings.train_workers > 1:
+            # One to each GPU that no process learns on.
+            workers = max(1, connected.gpus - settings.train_workers)
+        pool = BenchPool(workers, settings.bench_concurrency, device, info.run_id, warn=say)
         await pool.start()
         tasks = await _unflagged(settings, device, pool, tasks, say)
         sink = TraceSink(store, _SAVE_INTERVAL)

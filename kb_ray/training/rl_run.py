@@ -16,9 +16,8 @@ from kb_ray.errors import ConfigError, TaskError
 from kb_ray.learn import metrics
 from kb_ray.learn.curriculum import LevelMix
 from kb_ray.learn.grpo import Batch, Grpo, Progress
-from kb_ray.learn.in_process import InProcessSampler
-from kb_ray.learn.learner import Learner, NotFinite
 from kb_ray.learn.rollouts import Verify
+from kb_ray.learn.stepping import NotTaken, Trainee
 from kb_ray.prompts.opening import PromptSetting
 from kb_ray.raicl import Examples, ExampleSettings, opening
 from kb_ray.records import Episode, Message, Retrieved, Task
@@ -27,6 +26,7 @@ from kb_ray.tasks import entries
 from kb_ray.traces.run import episode_id
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
+from kb_ray.training.learners import learner_of, sampler_of
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.tracking import Tracker
 
@@ -47,17 +47,27 @@ class Judges(NamedTuple):
 async def train(
     settings: RlSettings, tasks: Sequence[Task], judges: Judges, opening_: Opening, say: Say, device: str | None = None
 ) -> int:
-    """All batches that are left; optimizer steps taken in all. NotFinite where the loss is no number: the last good
-    step is kept then."""
+    """All batches that are left; optimizer steps taken in all. NotTaken where a step fails: the last good one is kept
+    then."""
     store = open_store(settings.output)
     store.check_writable()
-    learner = Learner(settings.learner(None), device)
+    learner = learner_of(settings, device)
+    try:
+        return await _train(settings, tasks, judges, opening_, say, store, learner)
+    finally:
+        learner.close()
+
+
+async def _train(
+    settings: RlSettings, tasks: Sequence[Task], judges: Judges, opening_: Opening, say: Say, store: Store,
+    learner: Trainee,
+) -> int:  # fmt: skip
     fingerprint = settings.fingerprint()
     found = keeping.resume(store, learner, fingerprint)
     if found is None and settings.start_from is not None:
         keeping.start_from(learner, settings.start_from)
     progress = Progress.model_validate(found.progress) if found else Progress(mix=LevelMix.first(settings.levels()))
-    sampler = InProcessSampler(learner, judges.run_id, settings.sampling(), settings.rollout_tokens)
+    sampler = sampler_of(learner, judges.run_id, settings)
     loop = Grpo(
         settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
         lambda task: opening_(task)[0], progress=progress,
@@ -73,13 +83,13 @@ async def train(
 
 
 async def _batch(
-    settings: RlSettings, loop: Grpo, learner: Learner, judges: Judges, opening_: Opening, tracker: Tracker,
+    settings: RlSettings, loop: Grpo, learner: Trainee, judges: Judges, opening_: Opening, tracker: Tracker,
     fingerprint: str, store: Store, say: Say,
 ) -> None:  # fmt: skip
     number, before = loop.progress.batch, loop.progress
     try:
         batch = await loop.advance()
-    except NotFinite:
+    except NotTaken:
         if learner.steps:
             keeping.save(store, learner, fingerprint, before.model_dump(mode="json"), settings.keep_checkpoints)
         raise
@@ -93,6 +103,8 @@ async def _batch(
         "Progress/CompletionFraction": (number + 1) / settings.steps,
         "Progress/LearningRate": learner.learning_rate(),
     }
+    if not settings.tensorboard_log_per_level:
+        told = {name: value for name, value in told.items() if not name.startswith("PerLevel/")}
     shown = number % settings.tensorboard_log_histograms_every == 0
     tracker.log(number, told, metrics.histograms(batch.groups, batch.made) if shown else {})
     correct, cheats = (told.get(f"KernelQuality/{name}Rate", 0.0) for name in ("Correct", "Cheat"))

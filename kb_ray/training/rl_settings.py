@@ -84,8 +84,10 @@ class RolloutSettings(TrainSettings):
     """For each phase of a kernel."""
     n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
     """Input sets of each verdict."""
-    n_trials: Annotated[int, Field(ge=2, le=10_000), Shown("timed calls")] = 50
+    n_trials: Annotated[int, Field(ge=3, le=10_000), Shown("timed calls")] = 50
     """Timed calls of each side."""
+    n_warmup: Annotated[int, Field(ge=1, le=1_000), Shown("calls")] = 10
+    """Untimed calls before the timed ones."""
 
     def sampling(self) -> Sampling:
         """How answers are drawn."""
@@ -94,8 +96,9 @@ class RolloutSettings(TrainSettings):
     def bench(self, device: Literal["cuda", "cpu"]) -> BenchSettings:
         """What a verdict asks for."""
         return BenchSettings(
-            device=device, timeout_s=self.timeout, n_correctness=self.n_correctness, n_trials=self.n_trials
-        )
+            device=device, timeout_s=self.timeout, n_correctness=self.n_correctness, n_trials=self.n_trials,
+            n_warmup=self.n_warmup,
+        )  # fmt: skip
 
     def reward_rule(self) -> RewardRule:
         """How verdicts become rewards."""

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kb_ray.config import Shown
+from kb_ray.config import Fixed, Shown
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
 from kb_ray.learn.sft import SftRule
+from kb_ray.training.other_names import FIXED, GROUPS, NAMES
 
 _WHERE = frozenset(
-    {"output", "checkpoint_every", "keep_checkpoints", "batch_tokens", "gradient_checkpointing", "kernelbench_root"}
-    | {"tensorboard_enabled", "tensorboard_log_histograms_every"}
+    {
+        "output",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "batch_tokens",
+        "gradient_checkpointing",
+        "kernelbench_root",
+        "train_workers",
+    }
+    | {"tensorboard_enabled", "tensorboard_log_histograms_every", "tensorboard_log_per_level"}
 )
 """Settings that change where and how fast, not what is learned."""
 
@@ -27,6 +37,9 @@ class TrainSettings(BaseModel):
     """What every command of training has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    other_names: ClassVar[Mapping[str, str]] = NAMES
+    fixed: ClassVar[Mapping[str, Fixed]] = FIXED
+    groups: ClassVar[tuple[str, ...]] = GROUPS
 
     model_name: Annotated[str, Shown("name", None, "folder, or name on the hub")] = "Qwen/Qwen2.5-Coder-7B-Instruct"
     """Base model."""
@@ -34,6 +47,10 @@ class TrainSettings(BaseModel):
     """Where checkpoints and metrics go. A run that ended goes on when started again."""
     start_from: Annotated[str | None, Shown("folder", "a fresh adapter", "run, checkpoint or adapter")] = None
     """Begin with the adapter of another run."""
+    learner: Annotated[Literal["local", "tinker"], Shown("learner")] = "local"
+    """local: learn on the machines here; tinker: at Tinker's service, with TINKER_API_KEY."""
+    train_workers: Annotated[int, Field(ge=1, le=1024), Shown("processes")] = 1
+    """Processes that take each step together through Ray Train, one to a GPU; 1 is in the run's own process."""
     learning_rate: Annotated[float, Field(gt=0, le=1), Shown("per step")] = 1e-4
     """Of the adapter's weights."""
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000), Shown("steps")] = 0
@@ -60,10 +77,12 @@ class TrainSettings(BaseModel):
     """Also write what metrics.jsonl holds for TensorBoard, into OUTPUT/tensorboard of a local output."""
     tensorboard_log_histograms_every: Annotated[int, Field(ge=1, le=1_000_000), Shown("steps")] = 5
     """Steps from one histogram to the next."""
+    tensorboard_log_per_level: Annotated[bool, Shown("switch")] = True
+    """Also tell rewards and correctness of each level."""
     seed: Annotated[int, Field(ge=0, lt=2**63), Shown("seed")] = 0
     """Of first weights, order of samples, and draws."""
 
-    def learner(self, total_steps: int | None) -> LearnerSettings:
+    def learning(self, total_steps: int | None) -> LearnerSettings:
         """The learner's settings."""
         lora = LoraSettings(rank=self.lora_rank, alpha=self.lora_alpha, dropout=self.lora_dropout)
         if self.lora_targets:
@@ -84,10 +103,14 @@ class TrainSettings(BaseModel):
 
 
 class SftSettings(TrainSettings):
-    """Fine-tune an adapter on correct answers of trace stores, their loss over the answers only."""
+    """Fine-tune an adapter on correct answers of trace stores, or on pairs; the loss is over the answers only."""
 
-    data: Annotated[tuple[str, ...], Shown("STORE", "none", "trace stores")] = ()
-    """Trace store to learn from, repeatable."""
+    other_names: ClassVar[Mapping[str, str]] = {**NAMES, "per_device_batch_size": "batch_size"}
+
+    data: Annotated[tuple[str, ...], Shown("SPEC", "none", "kernelbook, file:PATH, trace stores")] = ()
+    """What to learn from, repeatable: a trace store; kernelbook or file:PATH, each row a program and a kernel."""
+    prompt_option: Annotated[str, Shown("name or path", None, "template")] = "default"
+    """Prompt template in which the programs of pairs are asked about; those of traces are kept as they were."""
     samples: Annotated[int | None, Field(ge=1, le=100_000_000), Shown("conversations", "all")] = 1000
     """Conversations at most."""
     keep: Annotated[Literal["correct", "fast", "best", "all"], Shown("answers")] = "correct"

@@ -6,22 +6,27 @@ where things are kept (`keeping`, `tracking`).
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kb_ray.errors import ConfigError
+from kb_ray import cluster
+from kb_ray.errors import ConfigError, TaskError
 from kb_ray.exporting.options import ExportOptions
 from kb_ray.learn.chat import ChatTokens
-from kb_ray.learn.learner import Learner, NotFinite, StepReport
 from kb_ray.learn.objective import Objective
 from kb_ray.learn.samples import Made
 from kb_ray.learn.sft import portions, total_steps
+from kb_ray.learn.stepping import NotTaken, StepReport, Trainee
 from kb_ray.tasks import entries
 from kb_ray.traces.reading import survey
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.dialogues import Clean, Dialogue, as_samples, of_store, require
+from kb_ray.training.learners import learner_of
+from kb_ray.training.pairs import Pairs, names_pairs
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.tracking import Tracker
 
@@ -30,19 +35,45 @@ Say = Callable[[str], None]
 
 
 def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
-    """The whole run; steps taken in all. ConfigError for what cannot be used, NotFinite where the loss is none: then
-    the last good step is kept."""
+    """The whole run; steps taken in all. ConfigError for what cannot be used, NotTaken where a step fails: then the
+    last good one is kept."""
     if not settings.data:
-        raise ConfigError("--data: name at least one trace store to learn from")
+        raise ConfigError("--data: name what to learn from: a trace store, kernelbook or file:PATH")
     store = open_store(settings.output)
     store.check_writable()
-    dialogues, clean = _dialogues(settings)
-    learner = Learner(settings.learner(None), device)
-    made = as_samples(clean(dialogues), ChatTokens(learner.tokenizer), settings.max_tokens, settings.samples)
+    sources, clean = _sources(settings, say)
+    with _together(settings):
+        learner = learner_of(settings, device)
+        try:
+            return _run(settings, store, learner, sources, clean, say)
+        finally:
+            learner.close()
+
+
+@contextmanager
+def _together(settings: SftSettings) -> Iterator[None]:
+    """Ray, where several processes are to learn."""
+    if settings.train_workers == 1:
+        yield
+        return
+    cluster.connect("sft")
+    try:
+        yield
+    finally:
+        cluster.disconnect()
+
+
+def _run(
+    settings: SftSettings, store: Store, learner: Trainee, sources: list[Iterable[Dialogue]], clean: Clean, say: Say
+) -> int:
+    dialogues = clean(itertools.chain.from_iterable(sources))
+    made = as_samples(dialogues, ChatTokens(learner.tokenizer), settings.max_tokens, settings.samples)
+    for pairs in (source for source in sources if isinstance(source, Pairs)):
+        made.left_out.update(pairs.left_out)
     require(made, clean.refused, settings.data, settings.max_tokens)
     say(_account(made, clean.refused))
     total = total_steps(len(made.samples), settings.rule())
-    learner.settings = settings.learner(total)
+    learner.settings = settings.learning(total)
     fingerprint = settings.fingerprint()
     found = keeping.resume(store, learner, fingerprint)
     if found is None and settings.start_from is not None:
@@ -53,7 +84,7 @@ def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
 
 
 def _learn(
-    settings: SftSettings, store: Store, learner: Learner, made: Made, total: int, fingerprint: str, say: Say
+    settings: SftSettings, store: Store, learner: Trainee, made: Made, total: int, fingerprint: str, say: Say
 ) -> None:
     tracker = Tracker(store, _board(settings, store), learner.steps)
     kept = learner.steps
@@ -61,7 +92,9 @@ def _learn(
     def keep() -> None:
         nonlocal kept
         if learner.steps > kept:
-            keeping.save(store, learner, fingerprint, {"samples": len(made.samples)}, settings.keep_checkpoints)
+            keeping.save(
+                store, learner, fingerprint, {"samples": len(made.samples), "steps": total}, settings.keep_checkpoints
+            )
             kept = learner.steps
 
     try:
@@ -69,7 +102,7 @@ def _learn(
             began = time.monotonic()
             try:
                 report = learner.step(portion.samples, OBJECTIVE)
-            except NotFinite:
+            except NotTaken:
                 keep()
                 raise
             tracker.log(portion.step, _told(report, portion.epoch, time.monotonic() - began, learner.steps, total), {})
@@ -81,15 +114,20 @@ def _learn(
         tracker.close()
 
 
-def _dialogues(settings: SftSettings) -> tuple[list[Dialogue], Clean]:
+def _sources(settings: SftSettings, say: Say) -> tuple[list[Iterable[Dialogue]], Clean]:
+    """What is learned from, opened but not read, and what keeps an evaluation's tasks out of it."""
     options = ExportOptions("sft", keep=settings.keep, conversation=settings.conversation, reasoning=settings.reasoning)
-    found = [dialogue for uri in settings.data for dialogue in of_store(survey(open_store(uri)), options)]
-    kept_out = [
-        entry.make().reference_code
-        for spec in settings.eval_tasks
-        for entry in entries(spec, settings.kernelbench_root, {})
+    sources: list[Iterable[Dialogue]] = [
+        Pairs(spec, settings.prompt_option) if names_pairs(spec) else of_store(survey(open_store(spec)), options)
+        for spec in settings.data
     ]
-    return found, Clean(kept_out)
+    kept_out = []
+    for entry in (entry for spec in settings.eval_tasks for entry in entries(spec, settings.kernelbench_root, {})):
+        try:
+            kept_out.append(entry.make().reference_code)
+        except TaskError as error:
+            say(f"skipped: {entry.where}: {error}")
+    return sources, Clean(kept_out)
 
 
 def _account(made: Made, refused: int) -> str:

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,23 +26,31 @@ _MESSAGE_CHARS = 400
 
 
 class Presence:
-    """One start of a run, from construction to `end`."""
+    """One start of a run, from construction to `end`. `about`: what it was asked for, in fields of Start."""
 
-    def __init__(self, store: Store, run_id: str, tally: Tally, every_s: float = TELL_EVERY_S) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        tally: Tally,
+        every_s: float = TELL_EVERY_S,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         now = datetime.now(UTC)
         self._store, self._tally, self._key, self._every_s = store, tally, start_key(now), every_s
         self._fixed: dict[str, Any] = {
             "run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "began_at": _iso(now),
-            "every_s": every_s, "earlier": tally.earlier,
+            "every_s": every_s, "earlier": tally.earlier, **(about or {}),
         }  # fmt: skip
         self._last: tuple[str, str] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
         self._thread.start()
 
-    def end(self, kind: str, message: str = "") -> None:
+    def end(self, kind: str, message: str = "", left_out: Iterable[str] = ()) -> None:
         """The last word, which gets a few seconds to arrive. Further calls do nothing."""
         if self._last is None:
+            self._fixed["left_out"] = tuple(sorted(left_out))
             self._last = (kind, logs.hide(" ".join(message.split()))[:_MESSAGE_CHARS])
             self._ended.set()
             self._thread.join(_LAST_WORD_S)

@@ -18,6 +18,7 @@ from kb_ray.score.summary import Estimate
 from kb_ray.traces.run import RunInfo
 from kb_ray.traces.skim import Skim, Skimmed
 from kb_ray.traces.starts import Start
+from kb_ray.watching.shards import ShardStanding, newest_division, planned_by_all, standings
 
 State = Literal["running", "silent", "stopped", "finished", "unknown"]
 _MISSED = 3
@@ -73,7 +74,9 @@ class Standing(Record):
     damaged: tuple[str, ...]
     """One line for each file that cannot be read."""
     resume: str | None
-    """The command that goes on; None where there is nothing to go on with, or it is running."""
+    """The command that goes on; None where there is nothing to go on with, it is running, or it has shards."""
+    shards: tuple[ShardStanding, ...] = ()
+    """Where it is divided: each shard, with the command that goes on with it."""
 
 
 def standing(
@@ -82,10 +85,14 @@ def standing(
     """How the run stands at `now` (UTC). `starts`: oldest first. `command`: what would go on with it."""
     rows = skim.latest()
     to_redo = sum(row.stop_reason in REDONE_ON_RESUME for row in rows)
-    living = [start for start in starts if _lives(start, now)]
-    planned = max((start.planned for start in living or starts[-1:]), default=None)
+    division = newest_division(starts)
+    # Only one start at a time may write, or one of each shard: what came before it is over, whatever it last said.
+    current = [start for start in division.values() if start] if division else starts[-1:]
+    living = [start for start in current if _lives(start, now)]
+    planned = max((start.planned for start in current), default=None)
+    planned = planned_by_all(division) if division else planned
     complete = planned is not None and len(rows) >= planned and not to_redo and not skim.damaged
-    state, why = _state(starts, complete, now)
+    state, why = _state(current, complete, now)
     times = _part_times(skim)
     per_min = _rate(times, starts)
     left = max(0, planned - len(rows)) if planned is not None else None
@@ -118,12 +125,13 @@ def standing(
         waiting_on_model=sum(start.waiting_on_model for start in living) if living else None,
         waiting_on_bench=sum(start.waiting_on_bench for start in living) if living else None,
         damaged=tuple(f"{file.key}: {file.reason}" for file in skim.damaged),
-        resume=None if state in ("running", "finished") else command,
+        resume=None if division or state in ("running", "finished") else command,
+        shards=standings(division, rows, lambda start: _lives(start, now), command),
     )
 
 
 def _state(starts: Sequence[Start], complete: bool, now: datetime) -> tuple[State, str]:
-    living = next((start for start in reversed(starts) if _lives(start, now)), None)
+    living = next((start for start in starts if _lives(start, now)), None)
     if living is not None:
         return "running", f"seen {ago(_age_s(living, now))} ago on {living.host}, process {living.pid}"
     if complete:

@@ -27,6 +27,12 @@ def standing_text(found: Standing) -> str:
     if len(found.success_by_source) > 1:
         width = max(map(len, found.success_by_source))
         lines += [f"  {name:{width}}  {_share(share)}" for name, share in found.success_by_source.items()]
+    lines += [
+        f"shard {one.shard}: {one.state}, {one.episodes}"
+        + (f" of {one.planned} episodes" if one.planned else " episodes")
+        + (f", on {one.host}" if one.host else "")
+        for one in found.shards
+    ]
     lines += [f"damaged:   {line}; move it away to go on" for line in found.damaged]
     return "\n".join([*lines, f"to do:     {_to_do(found)}"])
 
@@ -72,6 +78,9 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _to_do(found: Standing) -> str:
+    waiting = [one.resume for one in found.shards if one.resume]
+    if waiting:
+        return "go on with\n  " + "\n  ".join(waiting)
     if found.state == "running":
         return "nothing, it is running"
     if found.state == "finished":

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kb_ray import checkpoints
 from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.store import open_store
 from tests.fixtures_run import ROOT, Command
 from tests.unit.learn import tiny
+from tests.unit.training.test_pairs import HAND
 
 
 def train(command: Command, *arguments: str) -> tuple[int, str]:
@@ -45,6 +48,25 @@ def test_grpo_tries_judges_learns_and_keeps_all_of_it(command: Command, tmp_path
     assert "KernelQuality/FormatRate" in lines[0]
     assert checkpoints.latest(open_store(str(output))) is not None
     assert checkpoints.adapter_folder(output).joinpath("adapter_model.safetensors").is_file()
+
+
+def test_sft_in_two_processes_learns_pairs_and_goes_on(command: Command, tmp_path: Path) -> None:
+    model, data = tiny.make_model(tmp_path / "model"), tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(HAND) + "\n" for _ in range(4)))
+    given = [f"model_name={model}", f"data=file:{data}", "learning_rate=0.01", "lora_dropout=0", "batch_size=4"]
+    told = []
+    for name, workers in (("one", 1), ("two", 2)):
+        code, out = train(command, "sft", *given, f"output={tmp_path / name}", "--epochs", "3",
+                          "--train-workers", str(workers), "--no-tensorboard-enabled")  # fmt: skip
+        assert code == 0, out
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        told.append([json.loads(line)["Train/loss"] for line in lines])
+    assert len(told[1]) == 3
+    assert told[1] == pytest.approx(told[0], rel=1e-3)
+    # A run may go on in another number of processes: what is learned is the same.
+    code, out = train(command, "sft", *given, f"output={tmp_path / 'two'}", "--epochs", "3", "--no-tensorboard-enabled")
+    assert code == 0, out
+    assert "3 of them taken already" in out
 
 
 def test_verdicts_of_a_cpu_are_no_rewards_unless_they_are_wanted(command: Command, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from kb_ray.errors import ConfigError, ContextError
+from kb_ray.model import in_process
 from kb_ray.model.completer import Request
 from kb_ray.model.in_process import InProcessCompleter
 from kb_ray.records import Message, Sampling
@@ -36,6 +38,19 @@ async def model(smollm2_folder: Path) -> AsyncIterator[InProcessCompleter]:
 async def test_a_seed_repeats_an_answer_and_another_seed_changes_it(model: InProcessCompleter) -> None:
     texts = [(await model.complete(request(seed, 1.5))).text for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_many_who_ask_at_once_get_what_each_gets_alone(
+    model: InProcessCompleter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [request(seed, 1.2, max_tokens=4 + seed % 3) for seed in range(9)]
+    alone = [(await model.complete(one)).text for one in asked]
+    # Three or so at a time.
+    monkeypatch.setattr(in_process, "BATCH_TOKENS", 150)
+    together = await asyncio.gather(*(model.complete(one) for one in asked))
+    assert [answer.text for answer in together] == alone
+    assert len({answer.text for answer in together}) > 5
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -220,7 +220,7 @@ CHANGES_NOTHING: dict[str, Any] = {
     "output": "elsewhere", "save_interval": 3, "device": "cpu", "bench_workers": 3, "bench_concurrency": 3,
     "bench_idle": 5.0, "bench_cpus": 2.0, "bench_nodes": "labelled",
     "max_hours": 1.0, "max_tokens_total": 5, "max_gpu_hours": 1.0, "ray_address": "a:1", "dry_run": True,
-    "log_format": "json",
+    "log_format": "json", "shard": "2/3",
 }  # fmt: skip
 
 

@@ -141,6 +141,16 @@ def test_other_kernels_in_the_same_folder_are_another_model(files: Path) -> None
     assert SampleFiles(str(files)).model != before
 
 
+def test_a_folder_or_a_link_to_nothing_that_is_named_like_a_kernel_is_one_line(files: Path) -> None:
+    odd = files / "level_1_problem_4_sample_0_kernel.py"
+    for make in (odd.mkdir, lambda: odd.symlink_to("nowhere")):
+        make()
+        with pytest.raises(ConfigError, match=r"--samples-dir: .*problem_4_sample_0_kernel.py is no file") as caught:
+            SampleFiles(str(files))
+        assert "\n" not in str(caught.value)
+        odd.rmdir() if odd.is_dir() else odd.unlink()
+
+
 @pytest.mark.parametrize("flag", ["--samples-dir", "--model-path"])
 def test_a_folder_without_what_it_should_hold_is_refused(tmp_path: Path, flag: str) -> None:
     with pytest.raises(ConfigError, match=flag):

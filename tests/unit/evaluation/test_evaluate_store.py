@@ -131,7 +131,7 @@ def test_earlier_attempts_are_in_no_number_and_that_is_said(
     assert main(["--from", store, "--results", str(tmp_path), "--gpu-hour-price", "3600"]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert (metrics["superseded"], metrics["cost"]) == (1, pytest.approx(6.0))
-    assert "1 rows of earlier attempts are not counted" in capsys.readouterr().out
+    assert "1 rows of other attempts are not counted" in capsys.readouterr().out
     assert page(tmp_path)["scopes"][-1]["metrics"]["costs"]["gpu_s"] == pytest.approx(6.0)
 
 
@@ -163,13 +163,12 @@ def test_flagged_tasks_are_compared_apart(store: str, tmp_path: Path, capsys: py
 def test_sides_that_cannot_be_compared_are_told_before_a_checkpoint_is_evaluated(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder in ("a/final", "b/final"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "config.json").write_text("{}")
-    one, two = str(tmp_path / "a/final"), str(tmp_path / "b/final")
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / "config.json").write_text("{}")
+    one = str(tmp_path / "final")
     results = ["--output", str(tmp_path / "out"), "--results", str(tmp_path / "r")]
-    assert "both are called final" in refused(["--compare", one, two, *results], capsys)
-    assert "both are called final" in refused([f"compare={one}", f"compare={one}", *results], capsys)
+    assert "are one and the same" in refused([f"compare={one}", f"compare={one}", *results], capsys)
+    assert "are one and the same" in refused(["--compare", store, f"{store}/", "--results", str(tmp_path)], capsys)
     missing = str(tmp_path / "nowhere")
     assert "no episodes here" in refused(["--compare", one, missing, *results], capsys)
     assert "--compare and --max-tokens" in refused(

@@ -69,7 +69,7 @@ def test_kernelbenchs_files_are_over_the_same_episodes_as_the_metrics() -> None:
     runs.add(found)
     assert runs.levels == (1,)
     entries = runs.eval_results(1)
-    assert [(e["sample_id"], e["correctness"]) for e in entries["1"]] == [(0, True), (2, False)]
+    assert [(e["sample_id"], e["correctness"]) for e in entries["1"]] == [(0, True), (1, False)]
     assert entries["1"][1]["metadata"] == {"status": "context_exhausted"}
     passing = runs.pass_at_k_results(1)["metadata"]
     judged = summarise(found[:4]).overall
@@ -98,3 +98,49 @@ def test_pass_at_k_results_are_averaged_over_problems() -> None:
     assert found["problems"]["1"] == {"total_samples": 2, "correct_samples": 2, "pass@1": 1.0, "pass@2": 1.0}
     assert found["averages"] == {"avg_pass@1": 0.5, "avg_pass@2": 0.5}
     assert found["metadata"]["total_correct_samples"] == 2
+
+
+def test_a_sample_that_we_failed_leaves_the_next_judged_one_to_be_looked_at() -> None:
+    """KernelBench's analysis takes sample 0 of each problem: its shares are then ours, over judged answers."""
+    found = [
+        episode("1_A", stop=StopReason.INFRA_ERROR, problem_id=1),
+        episode("1_A", ok(2.0), sample=1, problem_id=1),
+        episode("2_B", bad(), problem_id=2),
+        episode("3_C", stop=StopReason.INFRA_ERROR, problem_id=3),
+    ]
+    runs = KernelBenchRuns()
+    runs.add(found)
+    entries, references = runs.eval_results(1), runs.baseline(1)["level1"]
+    assert [[entry["sample_id"] for entry in problem] for problem in entries.values()] == [[0], [0]]
+    assert set(references) == {"1_A.py", "2_B.py"}
+    theirs = [
+        problem[0]["correctness"] and references[name]["mean"] / problem[0]["runtime"] > 1.0
+        for problem, name in zip(entries.values(), references, strict=True)
+    ]
+    ours = next(item.share for item in summarise(found).overall.best.fast_p if item.p == 1.0)
+    assert sum(theirs) / len(theirs) == ours.value == 0.5
+
+
+def test_numbers_that_training_gave_begin_with_0_for_each_problem() -> None:
+    runs = KernelBenchRuns()
+    runs.add(
+        episode(name, verdict, sample=sample, problem_id=number)
+        for name, number, sample, verdict in (("1_A", 1, 5, bad()), ("1_A", 1, 4, ok(2.0)), ("2_B", 2, 6, bad()))
+    )
+    told = {key: [(e["sample_id"], e["correctness"]) for e in held] for key, held in runs.eval_results(1).items()}
+    assert told == {"1": [(0, True), (1, False)], "2": [(0, False)]}
+
+
+def test_a_problem_with_a_right_kernel_that_was_not_timed_has_no_baseline() -> None:
+    """Its runtime is -1 there: beside a reference's time that would be a speedup below 0."""
+    runs = KernelBenchRuns()
+    runs.add(
+        [
+            episode("1_A", ok(None), problem_id=1),
+            episode("1_A", ok(2.0), sample=1, problem_id=1),
+            episode("2_B", bad(device="cpu"), problem_id=2),
+            episode("2_B", ok(2.0), sample=1, problem_id=2),
+        ]
+    )
+    assert runs.baseline(1) == {"level1": {"2_B.py": {"mean": 6.0}}}
+    assert [entry["runtime"] for entry in runs.eval_results(1)["1"]] == [-1.0, 3.0]

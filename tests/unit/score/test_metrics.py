@@ -149,3 +149,15 @@ def test_no_episode_at_all_is_not_an_error() -> None:
     found = summarise([episode("d", level=2, stop=StopReason.INFRA_ERROR)]).overall
     assert (found.judged, found.best.correct.value, found.pass_at_k, found.turns) == (0, None, (), ())
     assert found.infra.value == 1.0
+
+
+def test_what_a_correct_kernel_cost_counts_failed_episodes_on_both_sides() -> None:
+    found = [
+        episode("a", bad(), ok(2.0)),
+        episode("b", ok(2.0), stop=StopReason.INFRA_ERROR),
+        episode("c", bad(), stop=StopReason.MODEL_ERROR),
+    ]
+    costs = summarise(found).overall.costs
+    assert (costs.tokens, costs.correct) == (4 * TOKENS, 2)
+    assert costs.tokens_per_correct.value == pytest.approx(4 * TOKENS / 2)
+    assert costs.gpu_s_per_correct.value == pytest.approx(costs.gpu_s / 2)

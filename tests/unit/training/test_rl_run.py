@@ -10,7 +10,8 @@ import pytest
 
 from kb_ray import checkpoints
 from kb_ray.errors import ConfigError
-from kb_ray.learn.learner import Learner, NotFinite, StepReport
+from kb_ray.learn.learner import Learner
+from kb_ray.learn.stepping import NotFinite, NotTaken, OutOfMemory, StepReport
 from kb_ray.records import Episode, Message, Retrieved, Task
 from kb_ray.traces.store import LocalStore
 from kb_ray.training.rl_run import Judges, opening_of, tasks_of, train
@@ -98,22 +99,30 @@ async def test_stopped_at_any_batch_it_learns_the_same(
         assert other.get("Train/loss", 0.0) == pytest.approx(one.get("Train/loss", 0.0), rel=1e-4)
 
 
-async def test_a_loss_that_is_no_number_keeps_the_step_before(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", [NotFinite, OutOfMemory])
+async def test_a_step_that_is_not_taken_ends_the_run_and_keeps_the_one_before(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: type[NotTaken]
 ) -> None:
     real = Learner.epoch
 
     def spoilt(self: Learner, *arguments: Any) -> list[StepReport]:
         if self.steps == 2:
-            raise NotFinite("step 3: the loss is nan")
+            raise why("step 3: not taken")
         return real(self, *arguments)
 
     monkeypatch.setattr(Learner, "epoch", spoilt)
-    with pytest.raises(NotFinite):
+    with pytest.raises(why):
         await run(grpo(model, tmp_path, checkpoint_every=99, steps=40))
     last = checkpoints.latest(LocalStore(str(tmp_path)))
     assert last is not None
     assert last.step == 2
+
+
+async def test_levels_are_told_apart_unless_they_are_not_wanted(model: Path, tmp_path: Path) -> None:
+    await run(grpo(model, tmp_path / "with", steps=1))
+    await run(grpo(model, tmp_path / "without", steps=1, tensorboard_log_per_level=False))
+    both = [set(told(tmp_path / name)[0]) for name in ("with", "without")]
+    assert both[0] - both[1] == {f"PerLevel/{n}/{name}" for n in (1, 2) for name in ("RewardMean", "CorrectRate")}
 
 
 async def test_best_of_n_is_a_run_of_the_same_kind(model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from kb_ray import checkpoints, train
 from kb_ray.errors import ConfigError
-from kb_ray.learn.learner import Learner, NotFinite, StepReport
+from kb_ray.learn.learner import Learner
+from kb_ray.learn.stepping import NotFinite, NotTaken, OutOfMemory, StepReport
 from kb_ray.traces.store import LocalStore, open_store
 from kb_ray.training import sft_run
 from kb_ray.training.settings import SftSettings
@@ -86,18 +87,19 @@ def test_a_run_that_is_over_does_nothing_more(model: Path, data: Path, tmp_path:
     assert checkpoints.latest(LocalStore(str(tmp_path))) == before
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_step(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", [NotFinite, OutOfMemory])
+def test_a_step_that_is_not_taken_ends_the_run_and_keeps_the_one_before(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: type[NotTaken]
 ) -> None:
     real = Learner.step
 
     def spoilt(self: Learner, *arguments: Any) -> StepReport:
         if self.steps == 3:
-            raise NotFinite("step 4: the loss is nan")
+            raise why("step 4: not taken")
         return real(self, *arguments)
 
     monkeypatch.setattr(Learner, "step", spoilt)
-    with pytest.raises(NotFinite):
+    with pytest.raises(why):
         sft_run.run(settings(model, data, tmp_path, checkpoint_every=100), print, "cpu")
     assert checkpoints.steps(LocalStore(str(tmp_path))) == [3]
 
@@ -144,7 +146,7 @@ def test_the_command_reads_flags_and_refuses_in_one_line(capsys: pytest.CaptureF
 
 def test_defaults_are_the_second_documents() -> None:
     plain = SftSettings()
-    learner = plain.learner(10)
+    learner = plain.learning(10)
     assert (plain.epochs, plain.batch_size, plain.samples, plain.model_name) == (
         1, 2, 1000, "Qwen/Qwen2.5-Coder-7B-Instruct",
     )  # fmt: skip

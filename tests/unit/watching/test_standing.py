@@ -8,6 +8,7 @@ import pytest
 
 from kb_ray.records import StopReason
 from kb_ray.traces.reading import Damaged
+from kb_ray.traces.shards import Shard
 from kb_ray.traces.skim import Skim, Skimmed
 from kb_ray.traces.starts import Start
 from kb_ray.watching.standing import Standing, ago, standing
@@ -58,7 +59,7 @@ def stands(*starts: Start, damaged: tuple[Damaged, ...] = (), **files: tuple[Ski
         ((start(ending="budget", message="--max-hours 1 reached"),), 4, "stopped"),
         ((start(ending="failed", message="store gone"),), 4, "stopped"),
         ((start(ending="signal", message="SIGTERM received"), start(began_s=60)), 4, "running"),
-        ((start(), start(began_s=60, ending="signal")), 4, "running"),
+        ((start(), start(began_s=60, ending="signal")), 4, "stopped"),
         ((start(seen_s=5000), start(began_s=60, seen_s=30, ending="budget")), 4, "stopped"),
         ((), 4, "unknown"),
     ],
@@ -128,3 +129,40 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown() -> None:
 )
 def test_durations_are_told_coarsely(seconds: float, text: str) -> None:
     assert ago(seconds) == text
+
+
+def shard_start(shard: str, planned: int, *, seen_s: float = 20, ending: str | None = None, all_: int = 8) -> Start:
+    return start(planned=planned, seen_s=seen_s, ending=ending).model_copy(
+        update={"shard": shard, "run_planned": all_, "host": f"node-{shard[0]}"}
+    )
+
+
+def test_shards_are_told_apart_and_what_one_of_them_needs_is_named() -> None:
+    own = {name: [i for i in range(40) if Shard.of(name).holds(f"t{i}", 0)] for name in ("1/2", "2/2")}
+    first, second = len(own["1/2"][:4]), len(own["2/2"][:4])
+    rows = tuple(row(i) for i in [*own["1/2"][:4], *own["2/2"][:1]])
+    found = stands(shard_start("1/2", first, ending="done"), shard_start("2/2", second, seen_s=900), s30=rows)
+    assert (found.planned, found.episodes, found.state) == (8, 5, "silent")
+    assert [(one.shard, one.state, one.episodes) for one in found.shards] == [
+        ("1/2", "finished", 4),
+        ("2/2", "silent", 1),
+    ]
+    assert [one.resume for one in found.shards] == [None, "the command --shard 2/2"]
+    text = standing_text(found)
+    assert "shard 2/2: silent, 1 of 4 episodes, on node-2" in text
+    assert text.endswith("go on with\n  the command --shard 2/2")
+
+
+def test_a_shard_that_nobody_started_is_missing_from_a_run_that_goes_on() -> None:
+    found = stands(shard_start("1/3", 3), s30=())
+    assert (found.state, found.planned) == ("running", 8)
+    assert [one.state for one in found.shards] == ["running", "not started", "not started"]
+    assert "--shard 3/3" in standing_text(found)
+
+
+def test_all_shards_done_is_a_finished_run() -> None:
+    rows = tuple(row(i) for i in range(8))
+    counts = [sum(Shard.of(name).holds(f"t{i}", 0) for i in range(8)) for name in ("1/2", "2/2")]
+    found = stands(shard_start("1/2", counts[0], ending="done"), shard_start("2/2", counts[1], ending="done"), s30=rows)
+    assert found.state == "finished"
+    assert {one.state for one in found.shards} == {"finished"}

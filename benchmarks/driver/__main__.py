@@ -1,0 +1,162 @@
+"""`make bench-driver`: one driver at full load, with a slow bench, and starting again on a large store.
+
+    python -m benchmarks.driver --output driver.json [--document docs/scale.md] [--episodes 20000] [--only run]
+
+Model and bench only wait, everything else is real; a Ray of its own, ended with each run. Writes JSON, and a table into
+a Markdown file. Exit code 1 where an episode is missing or a store is not sound; goals that are missed are told, not
+failed: they depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.driver import figures, table
+from benchmarks.driver.resume import resumed
+from benchmarks.driver.runs import Setting, Traces, run
+from kb_ray.traces.layout import sources
+from kb_ray.traces.resume import read_columns
+from kb_ray.traces.store import open_store
+from kb_ray.traces.views import episodes
+from kb_ray.verifying.checking import check
+
+STAGES = ("run", "slow", "resume")
+_SLACK = 2
+"""Episodes that the driver begins beyond the places of model and bench."""
+
+
+def main() -> int:
+    """Measures what was asked for."""
+    options = _options()
+    setting = Setting(
+        options.episodes, options.actors, options.replicas, options.slots, options.model_s, options.bench_s
+    )
+    report: dict[str, Any] = {"machine": _machine(), "setting": asdict(setting)}
+    report["store_kind"] = "on S3" if "://" in (options.store or "") else "a folder"
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        folder = Path(scratch)
+        stages = options.only or STAGES
+        if "run" in stages:
+            traces = run(setting, folder / "run", _under(options.store, "run"), options.profile)
+            report["run"] = _figures(traces)
+        if "slow" in stages:
+            report["slow_bench"] = _slow(setting, folder / "slow", _under(options.store, "slow"))
+        if "resume" in stages:
+            report["resume"] = _resume(folder, options)
+    report["machine"]["load_after"] = os.getloadavg()[0]
+    text = json.dumps(report, indent=1)
+    print(text)
+    print(table.render(report))
+    if options.output:
+        options.output.write_text(text + "\n")
+    if options.document:
+        table.write(options.document, report)
+    return int(not all(report[name]["sound"] for name in ("run", "slow_bench") if name in report))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.driver", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, help="JSON file")
+    parser.add_argument("--document", type=Path, help="Markdown file that gets the table")
+    parser.add_argument("--only", choices=STAGES, action="append")
+    parser.add_argument("--store", help="s3://BUCKET/PREFIX in place of a temporary folder")
+    parser.add_argument("--scratch", type=Path, help="where temporary folders go")
+    parser.add_argument("--profile", type=Path, help="profile of the driver, by cProfile: slower")
+    parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--resume-episodes", type=int, default=100_000)
+    parser.add_argument("--actors", type=int, default=64)
+    parser.add_argument("--replicas", type=int, default=8)
+    parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--model-s", type=float, default=2.0)
+    parser.add_argument("--bench-s", type=float, default=0.8)
+    return parser.parse_args()
+
+
+def _figures(traces: Traces) -> dict[str, Any]:
+    setting, samples = traces.setting, traces.samples
+    steady = figures.sustained(samples, setting.actors)
+    early, late = _windows(steady, setting.episodes)
+    window = setting.episodes // 20
+    return {
+        "seconds": traces.seconds,
+        "verdicts_per_s": figures.rate(steady, "verdicts"),
+        "actors_could_per_s": setting.actors / setting.bench_s,
+        "driver_cores": figures.rate(steady, "cpu_s"),
+        "memory": figures.memory(samples),
+        "early_at": early,
+        "late_at": late,
+        "early": figures.per_episode(steady, early, window),
+        "late": figures.per_episode(steady, late, window),
+        "idle": figures.idle_share(traces.spans, figures.waited(steady)),
+        "in_flight": figures.in_flight(samples),
+        "waits": _waits(traces.output),
+        "sound": _sound(traces),
+    }
+
+
+def _windows(steady: Sequence[figures.Row], episodes: int) -> tuple[int, int]:
+    """(early, late) episodes up to which a twentieth of the run is looked at: a tenth of the run, or the twentieth
+    after all actors were there; and the last that is not the end."""
+    first, last = (steady[end]["verdicts"] // figures.TURNS for end in (0, -1))
+    return max(episodes // 10, first + episodes // 20), min(int(0.95 * episodes), last)
+
+
+def _slow(setting: Setting, folder: Path, output: str | None) -> dict[str, Any]:
+    """A bench that cannot keep up: does generation wait for it?"""
+    slow = replace(setting, episodes=60, actors=4, replicas=2, slots=8, model_s=0.2, bench_s=0.8)
+    traces = run(slow, folder, output)
+    limit = slow.replicas * slow.slots + slow.actors + _SLACK
+    return {"in_flight": figures.in_flight(traces.samples), "limit": limit, "sound": _sound(traces)}
+
+
+def _resume(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Of a store made of one episode of a short run."""
+    short = run(Setting(episodes=8, actors=2, replicas=1, slots=8, model_s=0.1, bench_s=0.1), folder / "one")
+    episode = next(episodes(open_store(short.output)))
+    return resumed(
+        folder, episode, options.resume_episodes, short.setting.save_interval, _under(options.store, "large")
+    )
+
+
+def _sound(traces: Traces) -> bool:
+    found = check(open_store(traces.output), processes=os.cpu_count() or 1)
+    for fault in found.faults[:10]:
+        print(fault)
+    return found.sound and found.state == "complete"
+
+
+def _waits(output: str) -> dict[str, float]:
+    """Longest waits of a turn, seconds, as the traces keep them."""
+    store = open_store(output)
+    most = {"model_queue_s": 0.0, "bench_s": 0.0}
+    columns = [f"turns.list.element.times.{name}" for name in most]
+    for _, found in read_columns(store, sources(store), columns):
+        for turn in (turn for turns in found.column("turns").to_pylist() for turn in turns):
+            most = {name: max(value, turn["times"][name]) for name, value in most.items()}
+    return most
+
+
+def _under(store: str | None, name: str) -> str | None:
+    return None if store is None else f"{store.rstrip('/')}/{name}-{os.getpid()}"
+
+
+def _machine() -> dict[str, Any]:
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": model.partition(":")[2].strip() or platform.machine(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

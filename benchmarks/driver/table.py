@@ -1,0 +1,77 @@
+"""Figures of `make bench-driver` as a table in a Markdown file, between two marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- figures of make bench-driver: begin -->", "<!-- figures of make bench-driver: end -->"
+
+
+def write(path: Path, report: dict[str, Any]) -> None:
+    """Replaces what stands between the marks, or appends it with them."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    body = f"{BEGIN}\n{render(report)}\n{END}"
+    if BEGIN in text and END in text:
+        text = text.partition(BEGIN)[0] + body + text.partition(END)[2]
+    else:
+        text = f"{text.rstrip()}\n\n{body}\n".lstrip()
+    path.write_text(text, encoding="utf-8")
+
+
+def render(report: dict[str, Any]) -> str:
+    """A line on what ran where, and a row for each figure: what, measured, goal."""
+    machine, setting = report["machine"], report["setting"]
+    head = (
+        f"{machine['cores']} cores ({machine['processor']}), load {machine['load_before']:.1f} before and "
+        f"{machine['load_after']:.1f} after; {setting['episodes']} episodes x 4 turns, {setting['actors']} actors of "
+        f"{setting['bench_s']:g} s, {setting['replicas']} replicas x {setting['slots']} answers of "
+        f"{setting['model_s']:g} s; store {report['store_kind']}.\n"
+    )
+    rows = [f"| {what} | {measured} | {goal} |" for what, measured, goal in _rows(report)]
+    return "\n".join([head, "| | measured | goal |", "|---|---|---|", *rows])
+
+
+def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if run := report.get("run"):
+        yield from _run(run)
+    if slow := report.get("slow_bench"):
+        limit = slow["limit"]
+        yield "slow bench: episodes in flight at most", str(slow["in_flight"]), f"at most {limit}"
+    if resume := report.get("resume"):
+        size = f"{resume['episodes']} episodes in {resume['files']} parts"
+        yield f"resume from {size}, s", f"{resume['read_s']:.1f}", "30"
+        yield "... without an index, s", f"{resume['without_index_s']:.1f}", ""
+        yield "... peak memory, MiB", f"{resume['peak_mib']:.0f}", ""
+
+
+def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    yield "verdict round trips a second, sustained", f"{run['verdicts_per_s']:.1f}", "60"
+    yield "... what the actors could give", f"{run['actors_could_per_s']:.1f}", ""
+    yield "... share of one core that the driver took", f"{run['driver_cores']:.2f}", ""
+    memory = run["memory"]
+    yield (
+        "driver memory, peak of the first and second half, MiB",
+        (f"{memory['first_half_mib']:.0f}, {memory['second_half_mib']:.0f} ({memory['growth']:+.1%})"),
+        "+5 %",
+    )
+    early, late = run["early"], run["late"]
+    if early and late:
+        yield (
+            f"ms per episode, wall, around {run['early_at']} and {run['late_at']}",
+            (f"{1e3 * early['wall_s']:.1f}, {1e3 * late['wall_s']:.1f} ({late['wall_s'] / early['wall_s'] - 1:+.1%})"),
+            "+10 %",
+        )
+        yield (
+            "... CPU of the driver",
+            (f"{1e3 * early['cpu_s']:.1f}, {1e3 * late['cpu_s']:.1f} ({late['cpu_s'] / early['cpu_s'] - 1:+.1%})"),
+            "",
+        )
+    if idle := run["idle"]:
+        told = f"{idle['mean']:.1%}, {idle['most']:.1%}"
+        yield "actors idle while work waited, mean and most", told, "5 %"
+    yield "longest wait for a place with the model, s", f"{run['waits']['model_queue_s']:.1f}", ""
+    yield "longest verdict, waiting included, s", f"{run['waits']['bench_s']:.1f}", ""
+    yield "episodes in flight at most", str(run["in_flight"]), ""
+    yield "store afterwards", "sound" if run["sound"] else "FAULTS", "sound"

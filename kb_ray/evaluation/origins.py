@@ -1,0 +1,57 @@
+"""What a store's run says of its answers: who gave them, over how many turns, and whether training changed who did.
+
+A run that generates or evaluates and one that trains name these things differently. Knows run.json alone.
+"""
+
+from __future__ import annotations
+
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.traces.run import RunInfo, read_run
+from kb_ray.traces.store import Store
+
+
+def run_of(store: Store) -> RunInfo | None:
+    """The run of a store; None where none can be read, as in a store put together by hand: numbers need none."""
+    try:
+        return read_run(store)
+    except (ConfigError, StoreError):
+        return None
+
+
+def model_of(run: RunInfo) -> str | None:
+    """The model that was asked; of a training run the base of what was trained. None where none is named."""
+    name = run.identity.get("model") or run.identity.get("model_name")
+    return None if name is None else str(name)
+
+
+def training_of(run: RunInfo) -> str | None:
+    """The command of a training run; None of any other."""
+    command = run.identity.get("command")
+    return None if command is None else str(command)
+
+
+def is_multi_turn(run: RunInfo) -> bool:
+    """Whether an episode could have several turns."""
+    if training_of(run) is not None or "mode" in run.config:
+        # Only where several turns can be trained on is there a choice.
+        return run.config.get("mode") == "multi_turn"
+    return bool(run.config.get("multi_turn", True))
+
+
+def notes(training: str | None, retried: int) -> list[str]:
+    """What a reader of rates has to know: `training` as `training_of`, `retried` episodes tried more than once."""
+    told = []
+    if retried:
+        told.append(f"Tried more than once: {retried} episodes. The first judged attempt of each counts.")
+    if training is not None:
+        told.append(
+            f"Answers of training ({training}): the policy changed from step to step, so that pass@k and all "
+            "other rates pool the answers of several policies."
+        )
+    return told
+
+
+def notes_of(store: Store, retried: int) -> list[str]:
+    """The same of a store."""
+    run = run_of(store)
+    return notes(training_of(run) if run else None, retried)

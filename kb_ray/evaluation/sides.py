@@ -1,0 +1,49 @@
+"""The two sides of a comparison: which store each is, or will be kept in.
+
+Looks at paths only; opens no store and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kb_ray.checkpoints import adapter_folder
+from kb_ray.errors import ConfigError
+from kb_ray.evaluation.answering import is_store
+
+
+def sides_of(names: Sequence[str], output: str) -> dict[str, str]:
+    """Side as named -> its store: itself, or for a checkpoint a folder of `output` that is called as it is.
+
+    ConfigError where both are one.
+    """
+    first, second = names
+    if _same(first) == _same(second):
+        raise ConfigError(f"--compare: {first} and {second} are one and the same, name two")
+    folders = [Path(name).expanduser().resolve() for name in names if not is_store(name)]
+    called = dict(zip(folders, _shortest(folders), strict=True))
+    sides = {
+        name: name if is_store(name) else f"{output.rstrip('/')}/{called[Path(name).expanduser().resolve()]}"
+        for name in names
+    }
+    if _same(sides[first]) == _same(sides[second]):
+        raise ConfigError(
+            f"--compare: {first} and {second} would both be kept in {sides[first]}: name another --output"
+        )
+    return sides
+
+
+def _same(name: str) -> str:
+    """One text for all ways to name a store or a checkpoint."""
+    return name.rstrip("/") if "://" in name else str(adapter_folder(name).resolve())
+
+
+def _shortest(folders: Sequence[Path]) -> list[str]:
+    """As much of the end of each path as tells them apart, in one word: `final`, or `step-A-adapter`."""
+    found: list[str] = []
+    for length in range(1, max((len(folder.parts) for folder in folders), default=0) + 1):
+        found = ["-".join(folder.parts[1:][-length:]) for folder in folders]
+        if len(set(found)) == len(found):
+            break
+    return found

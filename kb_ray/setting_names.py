@@ -1,0 +1,48 @@
+"""What settings are called: by a model's own names, and by those under which other projects know them.
+
+Says in one line what was meant by a name that is none. Does not know where values come from.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from kb_ray.config import Fixed
+from kb_ray.errors import ConfigError
+
+
+def groups(model: type[BaseModel]) -> Collection[str]:
+    """Names under which other projects group settings that `model` has flat."""
+    found: Collection[str] = getattr(model, "groups", ())
+    return found
+
+
+def known(model: type[BaseModel], key: str, where: str, value: Any) -> str | None:
+    """The setting of that name, or of another name for it; None for one that can only be as it is given.
+
+    A model's `other_names` and `fixed` say what other projects call its settings, and what of theirs has no choice.
+    """
+    group, _, rest = key.strip().rpartition(".")
+    name = (rest if not group or group in groups(model) else key.strip()).replace("-", "_")
+    fixed: Mapping[str, Fixed] = getattr(model, "fixed", {})
+    if name in fixed:
+        if str(value).lower() not in {str(allowed).lower() for allowed in fixed[name].values}:
+            only = " or ".join(str(allowed).lower() for allowed in fixed[name].values)
+            raise ConfigError(f"{where}{key}: can only be {only} here: {fixed[name].why} (got {value})")
+        return None
+    names: Mapping[str, str] = getattr(model, "other_names", {})
+    name = name if name in model.model_fields else names.get(name, name)
+    if name in model.model_fields:
+        return name
+    advice = nearest(name, list(model.model_fields)) or "; settings are named like the flags in --help"
+    raise ConfigError(f"{where}unknown setting {key!r}{advice}")
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The end of an error's line that asks whether the nearest known name was meant; empty where none is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,118 @@
+"""What must hold between episodes: none twice, none lost, attempts with a reason, compactions whole (pure).
+
+Rows come file by file, in the order in which readers take them; of each (task, sample) a few numbers are kept, no text.
+Does not know what is inside an episode nor where rows come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kb_ray.records import REDONE_ON_RESUME
+from kb_ray.traces.plans import Pairs
+from kb_ray.traces.shards import Shard
+from kb_ray.traces.starts import Start
+from kb_ray.verifying.findings import Fault, FileRows, Row
+
+_RULE = "readers take the first"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    row: Row
+    key: str
+
+
+@dataclass
+class Ledger:
+    """All rows so far."""
+
+    rows: int = 0
+    superseded: int = 0
+    repeated: int = 0
+    _attempts: dict[tuple[str, int], dict[int, _Known]] = field(default_factory=dict)
+    _programs: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+
+    def add(self, file: FileRows) -> Iterator[Fault]:
+        """Takes a file's rows; what is wrong with them beside earlier ones. Exhaust it."""
+        for row in file.rows:
+            self.rows += 1
+            yield from self._program(row, file.key)
+            attempts = self._attempts.setdefault((row.task_id, row.sample), {})
+            known = attempts.get(row.attempt)
+            if known is None:
+                attempts[row.attempt] = _Known(row, file.key)
+            elif known.row.content == row.content:
+                self.repeated += 1
+            else:
+                self.repeated += 1
+                what = (
+                    f"another episode of the same attempt is in {known.key}; {_RULE}, so that this one counts nowhere"
+                )
+                yield Fault(kind="repeated", part=file.key, episode=named(row), what=what)
+
+    @property
+    def episodes(self) -> int:
+        """Each (task, sample) once."""
+        return len(self._attempts)
+
+    @property
+    def to_redo(self) -> int:
+        """Those whose highest attempt failed on our side or the model server's."""
+        return sum(known.row.stop_reason in REDONE_ON_RESUME for known in self._latest())
+
+    def attempts(self) -> Iterator[Fault]:
+        """Attempts that had no reason. To be called after the last file."""
+        for attempts in self._attempts.values():
+            self.superseded += len(attempts) - 1
+            for number, known in sorted(attempts.items()):
+                before = attempts.get(number - 1)
+                if number < 1 or (before and before.row.correct and before.row.stop_reason not in REDONE_ON_RESUME):
+                    why = "attempts count from 1" if number < 1 else f"attempt {number - 1} was solved already"
+                    yield Fault(kind="attempt", part=known.key, episode=named(known.row), what=why)
+
+    def missing(self, plans: Mapping[str, Pairs]) -> list[tuple[str, int]]:
+        """Planned pairs without a row, sorted."""
+        wanted = frozenset[tuple[str, int]]().union(*plans.values())
+        return sorted(wanted - self._attempts.keys())
+
+    def unplanned(self, plans: Mapping[str, Pairs]) -> int:
+        """Episodes that no plan asks for."""
+        return len(self._attempts.keys() - frozenset[tuple[str, int]]().union(*plans.values()))
+
+    def lost(self, plans: Mapping[str, Pairs], starts: Sequence[Start]) -> Iterator[Fault]:
+        """Episodes that a start called done and that are not here."""
+        told: set[tuple[str, int]] = set()
+        for start in starts:
+            plan = plans.get(start.plan or "")
+            if plan is None or start.ending != "done":
+                continue
+            shard, left_out = Shard.of(start.shard), frozenset(start.left_out)
+            for pair in sorted(plan - self._attempts.keys() - told):
+                if shard.holds(*pair) and pair[0] not in left_out:
+                    told.add(pair)
+                    what = f"not here, though the start of {start.began_at} on {start.host} ended with all done"
+                    yield Fault(kind="lost", episode=f"{pair[0]} sample {pair[1]}", what=what)
+
+    def covers(self, key: str, rows: Iterable[tuple[str, int, int]]) -> Iterator[Fault]:
+        """What a part holds, as (task, sample, attempt), that a compaction says it took and that is nowhere else."""
+        for task_id, sample, attempt in rows:
+            if not any(number >= attempt for number in self._attempts.get((task_id, sample), ())):
+                what = "the manifest says that this part is compacted, and no final file has the episode"
+                episode = f"{task_id} sample {sample} attempt {attempt}"
+                yield Fault(kind="compaction", part=key, episode=episode, what=what)
+
+    def _latest(self) -> Iterator[_Known]:
+        return (attempts[max(attempts)] for attempts in self._attempts.values())
+
+    def _program(self, row: Row, key: str) -> Iterator[Fault]:
+        first = self._programs.setdefault(row.task_id, (row.program, key))
+        if first[0] != row.program:
+            what = f"its reference program is another one than in {first[1]}"
+            yield Fault(kind="task", part=key, episode=named(row), what=what)
+
+
+def named(row: Row) -> str:
+    """How an episode is called in a fault."""
+    return f"{row.task_id} sample {row.sample} attempt {row.attempt}"

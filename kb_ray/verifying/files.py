@@ -1,0 +1,129 @@
+"""One file of a store, looked through row by row: its hash, its schema, its rows, and what is wrong within each.
+
+Reads; holds one batch of rows. What rows of several files say of each other is accounting's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kb_ray.errors import ConfigError, StoreError
+from kb_ray.records import Episode
+from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from kb_ray.traces.content_hash import digest, in_name
+from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
+from kb_ray.traces.store import Reader, Store, open_store
+from kb_ray.verifying.episode import Rules, faults_of
+from kb_ray.verifying.findings import Fault, FileRows, Row
+
+_BATCH_ROWS = 64
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
+
+
+def look_through(store: Store, key: str, rules: Rules, expected_hash: str = "") -> FileRows:
+    """Everything about the file that can be said without others. `expected_hash`: from a manifest.
+
+    ConfigError where a newer kb_ray wrote it, StoreError where the store fails.
+    """
+    faults: list[Fault] = []
+    rows: list[Row] = []
+    count = 0
+    with store.open(key) as source:
+        expected = expected_hash or in_name(key)
+        if expected and not digest(source).startswith(expected):
+            what = "its content is not what was written: cut off, or changed since"
+            return FileRows(key, (), 0, (Fault(kind="file", part=key, what=what),))
+        source.seek(0)
+        for number, row in _readable(source, store, key, faults):
+            count = number + 1
+            _judge(number, row, key, rules, rows, faults)
+    return FileRows(key, tuple(rows), count, tuple(faults))
+
+
+def look_through_at(uri: str, key: str, rules: Rules, expected_hash: str) -> FileRows:
+    """The same in a process of its own."""
+    return look_through(open_store(uri), key, rules, expected_hash)
+
+
+def _readable(source: Reader, store: Store, key: str, faults: list[Fault]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, row) of the file's rows, as far as it can be read; what is wrong with the file goes to `faults`."""
+    try:
+        file = _opened(source, store, key)
+        faults += _schema(file.schema_arrow, key)
+        rows = _rows(file)
+    except _UNREADABLE as error:
+        faults.append(_unreadable(key, error))
+        return
+    while True:
+        try:
+            row = next(rows, None)
+        except _UNREADABLE as error:
+            faults.append(_unreadable(key, error))
+            return
+        if row is None:
+            return
+        yield row
+
+
+def _unreadable(key: str, error: BaseException) -> Fault:
+    return Fault(kind="file", part=key, what=f"cannot be read: {' '.join(str(error).split())[:200]}")
+
+
+def _opened(source: Reader, store: Store, key: str) -> pq.ParquetFile:
+    file = pq.ParquetFile(source, pre_buffer=True)
+    try:
+        check_version(file.schema_arrow)
+    except StoreError as error:
+        raise ConfigError(f"trace store {store.uri}: {key}: {error}") from error
+    return file
+
+
+def _schema(schema: pa.Schema, key: str) -> Iterator[Fault]:
+    written = int((schema.metadata or {}).get(VERSION_KEY, b"0"))
+    if written == SCHEMA_VERSION and not schema.equals(SCHEMA):
+        names = [field.name for field in SCHEMA if field.name not in schema.names or schema.field(field.name) != field]
+        more = [name for name in schema.names if name not in SCHEMA.names]
+        what = f"columns are not those of schema version {written}: {', '.join([*names, *more]) or 'another order'}"
+        yield Fault(kind="schema", part=key, what=what)
+
+
+def _rows(file: pq.ParquetFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    held = [name for name in SCHEMA.names if name in file.schema_arrow.names]
+    number = 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=held, use_threads=False):
+        for row in conform(pa.Table.from_batches([batch])).to_pylist():
+            yield number, row
+            number += 1
+
+
+def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[Row], faults: list[Fault]) -> None:
+    try:
+        episode = row_to_episode(row)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        what = f"is no episode: {fault(row)}"
+        faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=what))
+        return
+    rows.append(_row(episode))
+    name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
+    faults += [Fault(kind=kind, part=key, episode=name, what=what) for kind, what in faults_of(episode, rules, row)]
+
+
+def _row(episode: Episode) -> Row:
+    return Row(
+        task_id=episode.task.task_id,
+        sample=episode.sample,
+        attempt=episode.attempt,
+        stop_reason=episode.stop_reason,
+        correct=any(turn.verdict.correct for turn in episode.turns),
+        content=_short_hash(episode.model_dump_json()),
+        program=_short_hash(episode.task.reference_code),
+    )
+
+
+def _short_hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8]

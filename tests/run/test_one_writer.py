@@ -1,0 +1,107 @@
+"""Two drivers on one output: refused where both want all of it, side by side where each takes a shard."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kb_ray.traces.run import read_run
+from kb_ray.traces.shards import Shard
+from kb_ray.traces.store import open_store
+from tests.fixtures_run import ROOT, Command, check_exactly_once, make_workload, rows_by_task
+
+
+def tool(name: str, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", f"kb_ray.{name}", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, timeout=120, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def wait_for_rows(output: str, count: int, *processes: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while rows_by_task(output).total() < count:
+        if time.monotonic() > deadline or all(process.poll() is not None for process in processes):
+            for process in processes:
+                process.kill()
+            pytest.fail("\n".join(process.communicate()[0] for process in processes))
+        time.sleep(0.2)
+
+
+def test_a_second_driver_is_refused_names_the_first_and_harms_nothing(command: Command, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 10), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    first = command.start(arguments)
+    wait_for_rows(output, 1, first)
+    # Stopped in its tracks it still is the one.
+    first.send_signal(signal.SIGSTOP)
+    code, out = command.run(arguments)
+    first.send_signal(signal.SIGCONT)
+    run = read_run(open_store(output))
+    assert run is not None
+    assert code == 2, out
+    told = next(line for line in out.splitlines() if line.startswith("error: "))
+    assert all(
+        word in told for word in (run.run_id, os.uname().nodename, f"process {first.pid}", "since 20", "--shard")
+    )
+    printed, _ = first.communicate(timeout=240)
+    assert first.returncode == 0, printed
+    check_exactly_once(output, workload)
+    assert tool("verify", output)[0] == 0
+
+
+def test_two_shards_share_a_store_while_one_is_killed_and_goes_on(command: Command, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 14), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    own = {i: [t for t in workload.task_ids if Shard.of(f"{i}/2").holds(t, 0)] for i in (1, 2)}
+    assert all(len(tasks) >= 4 for tasks in own.values())
+    one, two = (command.start([*arguments, "--shard", f"{i}/2"]) for i in (1, 2))
+    wait_for_rows(output, 2, one, two)
+    one.kill()
+    one.communicate()
+    code, out = command.run([*arguments, "--shard", "1/2"])
+    assert code == 0, out
+    assert f"{len(own[1])} planned, shard 1/2 of 14" in out
+    printed, _ = two.communicate(timeout=240)
+    assert two.returncode == 0, printed
+    check_exactly_once(output, workload)
+
+    code, out = tool("verify", output, "--json")
+    found = json.loads(out)
+    assert (code, found["state"], found["planned"], found["episodes"]) == (0, "complete", 14, 14), out
+    run = read_run(open_store(output))
+    assert run is not None
+    assert "shard" not in run.config
+    status = json.loads(tool("status", output, "--json")[1])
+    assert (status["state"], status["planned"]) == ("finished", 14)
+    assert {one["shard"]: one["episodes"] for one in status["shards"]} == {"1/2": len(own[1]), "2/2": len(own[2])}
+    for name in ("compact", "report"):
+        code, out = tool(name, output, *(["--output", str(tmp_path / "page.html")] if name == "report" else []))
+        assert code == 0, out
+    assert tool("verify", output)[0] == 0
+    code, out = command.run(arguments)
+    assert code == 0
+    assert "nothing to do: all 14 episodes" in out
+
+
+def test_an_evaluation_in_shards_is_summed_up_by_the_last(command: Command, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 4), tmp_path / "out"
+    results = output / "evaluation" / "metrics.json"
+    for index, said in ((1, "is done; "), (2, "written:   ")):
+        arguments = [*workload.arguments(str(output)), "--shard", f"{index}/2"]
+        done = subprocess.run(
+            [sys.executable, "-m", "kb_ray.evaluate", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, cwd=ROOT, timeout=240, check=False, env={**os.environ, **command.env},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        assert said in done.stdout
+        assert results.exists() == (index == 2)
+    assert json.loads(results.read_text())["summary"]["overall"]["episodes"] == 4

@@ -1,0 +1,53 @@
+"""The two sides of a comparison: stores as they are, checkpoints each in a folder that tells them apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kb_ray.errors import ConfigError
+from kb_ray.evaluation.sides import sides_of
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two checkpoints of one run, and one of another."""
+    for name in ("one/step-A/adapter", "one/step-B/adapter", "two/step-A/adapter", "final"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "adapter_config.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "called"),
+    [
+        ("final", "one/step-A/adapter", ["final", "adapter"]),
+        ("one/step-A/adapter", "one/step-B/adapter/", ["step-A-adapter", "step-B-adapter"]),
+        ("one/step-A/adapter", "two/step-A/adapter", ["one-step-A-adapter", "two-step-A-adapter"]),
+    ],
+)
+def test_checkpoints_are_called_by_as_much_of_their_paths_as_differs(
+    runs: Path, first: str, second: str, called: list[str]
+) -> None:
+    names = [f"{runs}/{first}", f"{runs}/{second}"]
+    assert sides_of(names, "out/") == dict(zip(names, [f"out/{name}" for name in called], strict=True))
+
+
+def test_stores_are_what_they_are(runs: Path) -> None:
+    assert sides_of([f"{runs}/store", "s3://b/p"], "out") == {f"{runs}/store": f"{runs}/store", "s3://b/p": "s3://b/p"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("s3://b/p", "s3://b/p/"), ("{}/store", "{}/other/../store/"), ("{}/link", "{}/final"), ("{}/final", "{}/final")],
+)
+def test_one_and_the_same_is_refused_however_it_is_written(runs: Path, first: str, second: str) -> None:
+    (runs / "link").symlink_to(runs / "final")
+    with pytest.raises(ConfigError, match="are one and the same, name two"):
+        sides_of([first.format(runs), second.format(runs)], "out")
+
+
+def test_a_checkpoint_is_not_kept_in_the_store_that_it_is_compared_with(runs: Path) -> None:
+    with pytest.raises(ConfigError, match="name another --output"):
+        sides_of([f"{runs}/final", f"{runs}/out/final"], f"{runs}/out")

@@ -1,0 +1,96 @@
+"""A checkpoint answers whole or not at all: what is missing, damaged or of another model is one line that names it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kb_ray.errors import ConfigError
+from kb_ray.model.in_process import InProcessCompleter
+from tests.unit.learn import tiny
+
+WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`model`, `tied` (without the weights that it takes from its embeddings), and `lora` over `model`."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    model = tiny.make_model(folder / "model")
+    shutil.copytree(model, folder / "tied")
+    rewrite(folder / "tied" / "config.json", tie_word_embeddings=True)
+    weights(folder / "tied" / WEIGHTS, lambda name: None if name == "lm_head.weight" else name)
+    settings = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(model), settings).save_pretrained(folder / "lora")
+    return folder
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def weights(path: Path, named: Callable[[str], str | None]) -> None:
+    """The file again, each tensor under another name, or left out."""
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(path)
+    save_file({new: held[name] for name in held if (new := named(name))}, path, metadata={"format": "pt"})
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+async def check(folder: Path) -> None:
+    await InProcessCompleter(str(folder), local=True).check()
+
+
+@pytest.mark.parametrize("name", ["model", "tied", "lora"])
+async def test_a_whole_checkpoint_is_loaded(whole: Path, name: str) -> None:
+    await check(whole / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("model", lambda at: weights(at / WEIGHTS, lambda name: None if "layers.1." in name else name),
+         r"is not whole: its file of weights lacks model\.layers\.1\..* and \d+ more; copy or save"),
+        ("model", lambda at: weights(at / WEIGHTS, lambda name: name.replace("lm_head", "lm_tail")),
+         r"lacks lm_head\.weight and holds, for no layer of this model, lm_tail\.weight"),
+        ("model", lambda at: rewrite(at / "config.json", num_hidden_layers=1), r"for no layer .* model\.layers\.1\."),
+        ("model", lambda at: rewrite(at / "config.json", hidden_size=64), r"in another size than .* lm_head\.weight"),
+        ("model", lambda at: cut(at / WEIGHTS), r"cannot be loaded: its weights: SafetensorError"),
+        ("model", lambda at: (at / WEIGHTS).unlink(), r"cannot be loaded: its weights: .*model\.safetensors"),
+        ("model", lambda at: cut(at / "config.json"), r"cannot be loaded: config\.json: "),
+        ("model", lambda at: (at / "config.json").write_text("[]"), r"cannot be loaded: config\.json: "),
+        ("model", lambda at: (at / "tokenizer.json").write_text("{}"), r"cannot be loaded: its tokenizer: "),
+        ("lora", lambda at: weights(at / ADAPTER, lambda name: name.replace("q_proj", "other")),
+         r"is not whole: its file of weights lacks .*q_proj.* and holds, for no layer of this model, .*other"),
+        ("lora", lambda at: weights(at / ADAPTER, lambda name: None if "layers.1." in name else name),
+         r"lacks .*layers\.1\."),
+        ("lora", lambda at: rewrite(at / "adapter_config.json", r=8), r"adapter_model\.safetensors: RuntimeError"),
+        ("lora", lambda at: rewrite(at / "adapter_config.json", peft_type="WHAT"), r"adapter_config\.json or .*WHAT"),
+        ("lora", lambda at: rewrite(at / "adapter_config.json", base_model_name_or_path=None), r"names no base model"),
+        ("lora", lambda at: (at / "adapter_config.json").write_text("[]"), r"adapter_config\.json names no base model"),
+        ("lora", lambda at: cut(at / ADAPTER), r"adapter_model\.safetensors: SafetensorError"),
+        ("lora", lambda at: (at / ADAPTER).unlink(), r"holds no adapter_model\.safetensors"),
+    ],
+)  # fmt: skip
+async def test_a_damaged_checkpoint_is_one_line_that_names_the_file(
+    whole: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], said: str
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole / name, folder)
+    damage(folder)
+    with pytest.raises(ConfigError, match=said) as caught:
+        await check(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
