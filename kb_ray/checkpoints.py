@@ -63,19 +63,28 @@ class Loaded(NamedTuple):
 def save(store: Store, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Checkpoint:
     """Write a checkpoint; returns it as it was written. Killed at any moment it is there whole or not at all.
 
-    `files`: by name within the checkpoint, such as `adapter/adapter_model.safetensors`. A step that is there already is
-    left as it is: two writers of one run would otherwise mix theirs.
+    `files`: by name within the checkpoint, such as `adapter/adapter_model.safetensors`. Of a step that is there already
+    the files are left as they are; where the run has moved on without a step, only `progress` is written again.
     """
     marks = {name: FileMark(size=len(data), sha256=_hash(data)) for name, data in files.items()}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     whole = checkpoint.model_copy(update={"files": marks, "created_at": now})
     if store.get(_key(whole.step, MARK)) is not None:
-        return read(store, whole.step)
+        return _moved_on(store, whole)
     for name, data in files.items():
         # What a killed try left under this name is no part of any checkpoint.
         store.replace(_key(whole.step, name), data)
     store.put_if_absent(_key(whole.step, MARK), whole.model_dump_json(indent=1).encode())
     return whole
+
+
+def _moved_on(store: Store, whole: Checkpoint) -> Checkpoint:
+    there = read(store, whole.step)
+    if there.fingerprint != whole.fingerprint or there.progress == whole.progress:
+        return there
+    moved = there.model_copy(update={"progress": whole.progress, "created_at": whole.created_at})
+    store.replace(_key(whole.step, MARK), moved.model_dump_json(indent=1).encode())
+    return moved
 
 
 def steps(store: Store) -> list[int]:

@@ -115,7 +115,9 @@ class Drive:
         self._bench, self._looking_up = bench, asyncio.Lock()
         self._asking, self._pool, self._capacity = Asking(config, completer, tally), pool, capacity
         self._sink, self._tally, self._admits = sink, tally, admits
-        self._policy = Policy(max_turns=config.turns, target_speedup=config.target_speedup)
+        self._policy = Policy(
+            max_turns=config.turns, target_speedup=config.target_speedup, n_correctness=config.n_correctness
+        )
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ending: Ending | None = None

@@ -45,6 +45,8 @@ class Policy(Record):
     """Speedup from which a correct, trusted kernel ends the episode."""
     ends_with_success: bool = True
     """Not so in training: where the policy decides how many turns there are, baselines by turn are biased."""
+    n_correctness: int = Field(default=5, ge=1)
+    """Input sets of a verification: what an answer without code is told that it passed none of."""
 
 
 class Answered(Record):
@@ -217,7 +219,7 @@ def _judged(state: State, answered: Answered, verdict: Verdict, bench_s: float) 
     last = len(state.turns) + 1 >= state.policy.max_turns
     code = state.candidate.code if state.candidate else None
     over = last or (success is not None and state.policy.ends_with_success)
-    told = None if over else feedback(verdict, state.policy.target_speedup, code)
+    told = None if over else feedback(_as_told(verdict, state.policy), state.policy.target_speedup, code)
     turn = _turn(state, answered, verdict, bench_s, told)
     completion = answered.completion
     messages = [Message(role="assistant", content=completion.text, reasoning=completion.reasoning)]
@@ -271,6 +273,13 @@ def _verdict_without_code(found: NoCandidate) -> Verdict:
     error = ErrorDetail(category=CATEGORY_BY_STATUS[status], message=found.reason)
     # Nothing about this verdict is uncertain: no code ran, so it is trusted.
     return Verdict.of(status, Stage.EXTRACT, trusted=True, error=error)
+
+
+def _as_told(verdict: Verdict, policy: Policy) -> Verdict:
+    """The verdict with the tests that were never begun, because there was no code, among those not passed."""
+    if verdict.stage is not Stage.EXTRACT or verdict.tests_total:
+        return verdict
+    return verdict.model_copy(update={"tests_total": policy.n_correctness})
 
 
 def _merit(verdict: Verdict) -> tuple[int, float, int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kb_ray.learn.batching import bucketed
 from kb_ray.learn.samples import Drawn
+from kb_ray.model.drawing import padded, until_end
 
 
 class Drawing(NamedTuple):
@@ -70,14 +71,9 @@ class _Recorder:
 def _batch(network: Any, prompts: Sequence[Sequence[int]], drawing: Drawing, ends: Collection[int]) -> list[Drawn]:
     from transformers import LogitsProcessorList
 
-    longest = max(map(len, prompts))
     device = next(network.parameters()).device
     pad = min(ends)
-    tokens = torch.full((len(prompts), longest), pad)
-    attention = torch.zeros_like(tokens)
-    for row, prompt in enumerate(prompts):
-        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
-        attention[row, longest - len(prompt) :] = 1
+    tokens, attention = padded(prompts, pad)
     # The recorder sees what the network says before temperature is applied by generate itself.
     recorder = _Recorder(drawing.temperature)
     shape = {"do_sample": True, "temperature": drawing.temperature} if drawing.temperature > 0 else {"do_sample": False}
@@ -88,12 +84,11 @@ def _batch(network: Any, prompts: Sequence[Sequence[int]], drawing: Drawing, end
             logits_processor=LogitsProcessorList([recorder]), use_cache=True, **shape,
         )  # fmt: skip
     recorder.chosen(output[:, -1])
-    answers, told = output[:, longest:].cpu(), torch.stack(recorder.noted, dim=1)
+    answers, told = output[:, tokens.shape[1] :].cpu(), torch.stack(recorder.noted, dim=1)
     return [_cut(row, values, ends) for row, values in zip(answers.tolist(), told.tolist(), strict=True)]
 
 
 def _cut(tokens: list[int], logprobs: list[float], ends: Collection[int]) -> Drawn:
     """An answer up to the token that ends it; what follows in its row is padding."""
-    last = next((i for i, token in enumerate(tokens) if token in ends), None)
-    until = len(tokens) if last is None else last + 1
-    return Drawn(tuple(tokens[:until]), tuple(logprobs[:until]), last is None)
+    answer = until_end(tokens, ends)
+    return Drawn(answer, tuple(logprobs[: len(answer)]), truncated=answer[-1] not in ends)

@@ -46,6 +46,8 @@ class GrpoRule(Record):
     """Levels by their success, and no task that is always or never solved."""
     levels: LevelRule = LevelRule()
     target_speedup: float = 1.0
+    n_correctness: int = 5
+    """Input sets of a verification, as feedback tells them."""
     seed: int = 0
 
 
@@ -170,7 +172,10 @@ class Grpo:
         return await roll_out(
             tasks, rule.group_size, self._sampler, self._verify,
             opening=self._opening,
-            policy=Policy(max_turns=rule.max_turns, target_speedup=rule.target_speedup, ends_with_success=False),
+            policy=Policy(
+                max_turns=rule.max_turns, target_speedup=rule.target_speedup, ends_with_success=False,
+                n_correctness=rule.n_correctness,
+            ),
             rule=self._reward(),
             seed=rule.seed + 1_000_003 * batch,
         )  # fmt: skip

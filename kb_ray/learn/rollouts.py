@@ -108,8 +108,9 @@ async def roll_out(
     """`group_size` tries at each task, all over; one group a task, in their order.
 
     A try that our own side failed, or that no longer fits the window, ends early; the first with a step that has no
-    score, so that nothing is learned from it.
+    score, so that nothing is learned from it. Equal code for one task is judged once.
     """
+    verify = _each_once(verify)
     groups = [[_begun(task, opening(task), policy, n) for n in range(group_size)] for task in tasks]
     tries = [one for group in groups for one in group]
     for turn in range(policy.max_turns):
@@ -126,6 +127,23 @@ async def roll_out(
             score = _score(one, turn, rule)
             one.steps.append(Step(prompt, drawn.tokens, drawn.logprobs, score, drawn.truncated, sampler.policy))
     return groups
+
+
+def _each_once(verify: Verify) -> Verify:
+    """`verify` that shares the verdict of code that was asked for before, but not a failure to reach one."""
+    asked: dict[tuple[str, str], asyncio.Task[Verdict]] = {}
+
+    async def verify_once(task: Task, code: str) -> Verdict:
+        key = task.task_id, code
+        if key not in asked:
+            asked[key] = asyncio.ensure_future(verify(task, code))
+        try:
+            return await asked[key]
+        except InfraError:
+            asked.pop(key, None)
+            raise
+
+    return verify_once
 
 
 def _begun(task: Task, opening: tuple[Message, ...], policy: Policy, sample: int) -> Try:

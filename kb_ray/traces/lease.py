@@ -20,7 +20,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -244,6 +245,17 @@ class Lease:
             f"trace store {self._store.uri}: {self._key} {by}; this start had stopped moving, it writes no more"
         )
         self._when_lost(self._lost)
+
+
+@contextmanager
+def held(store: Store, run_id: str, tell: Callable[[str], None]) -> Iterator[Lease]:
+    """The lease of a whole run, within; see `Lease.take`."""
+    lease = Lease(store, Shard(), run_id, tell=tell)
+    lease.take()
+    try:
+        yield lease
+    finally:
+        lease.release()
 
 
 def _holder(data: bytes) -> Holder | None:

@@ -15,7 +15,7 @@ import re
 
 from kb_ray.checkpoints import ADAPTER
 from kb_ray.errors import ConfigError
-from kb_ray.learn.learner import Learner
+from kb_ray.learn.stepping import Trainee
 from kb_ray.traces.store import Store
 from kb_ray.training.keeping import adapter_files
 
@@ -34,7 +34,7 @@ class Publisher:
             raise ConfigError(f"the run's name {run!r} must be of letters, digits, '.', '_' and '-'")
         self._store, self._served, self._run = store, served, run
 
-    def publish(self, learner: Learner) -> str:
+    def publish(self, learner: Trainee) -> str:
         """Writes the learner's adapter as it is; its name in requests."""
         files = {name.removeprefix(f"{ADAPTER}/"): data for name, data in adapter_files(learner).items()}
         first = f"{self._run}-step{learner.steps:06d}"

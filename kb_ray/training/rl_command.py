@@ -15,7 +15,9 @@ from kb_ray.flagging import Flagging
 from kb_ray.learn.rollouts import Verify
 from kb_ray.preflight import versions
 from kb_ray.records import Task, Verdict
+from kb_ray.traces.lease import Lease
 from kb_ray.traces.run import RunInfo, open_run
+from kb_ray.traces.shards import Shard
 from kb_ray.traces.sink import TraceSink
 from kb_ray.traces.store import open_store
 from kb_ray.training.rl_run import Judges, RlSettings, Say, opening_of, tasks_of, train
@@ -32,9 +34,12 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
     connected = cluster.connect(run_id, address)
     pool: BenchPool | None = None
     sink: TraceSink | None = None
+    lease: Lease | None = None
     try:
         device = _device(settings, connected.gpus)
         info = open_run(store, _info(settings, command, run_id, device))
+        lease = Lease(store, Shard(), info.run_id, tell=say)
+        await asyncio.to_thread(lease.take)
         opening = opening_of(settings, device)
         workers = settings.bench_workers
         if workers is None and settings.train_workers > 1:
@@ -43,12 +48,14 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
         pool = BenchPool(workers, settings.bench_concurrency, device, info.run_id, warn=say)
         await pool.start()
         tasks = await _unflagged(settings, device, pool, tasks, say)
-        sink = TraceSink(store, _SAVE_INTERVAL)
-        judges = Judges(_verify(settings, device, pool), sink.add, info.run_id)
+        sink = TraceSink(store, _SAVE_INTERVAL, may_write=lease.check)
+        judges = Judges(_verify(settings, device, pool), sink.add, info.run_id, lease.check)
         return await train(settings, tasks, judges, opening, say)
     finally:
         if sink is not None:
             await asyncio.to_thread(sink.close, None)
+        if lease is not None:
+            await asyncio.to_thread(lease.release)
         if pool is not None:
             await pool.close()
         cluster.disconnect()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -28,6 +29,7 @@ from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.learners import learner_of, sampler_of
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
+from kb_ray.training.serving import Served
 from kb_ray.training.tracking import Tracker
 
 RlSettings = BestOfNSettings | GrpoSettings
@@ -42,6 +44,8 @@ class Judges(NamedTuple):
     verify: Verify
     keep: Callable[[Episode], None]
     run_id: str
+    may_write: Callable[[], None] = lambda: None
+    """Raises where another start of the run writes now."""
 
 
 async def train(
@@ -67,18 +71,21 @@ async def _train(
     if found is None and settings.start_from is not None:
         keeping.start_from(learner, settings.start_from)
     progress = Progress.model_validate(found.progress) if found else Progress(mix=LevelMix.first(settings.levels()))
-    sampler = sampler_of(learner, judges.run_id, settings)
-    loop = Grpo(
-        settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
-        lambda task: opening_(task)[0], progress=progress,
-    )  # fmt: skip
-    say(f"tasks:    {len(tasks)}; {settings.steps} batches, {progress.batch} of them over")
-    tracker = Tracker(store, _board(settings, store), progress.batch)
-    try:
+    async with AsyncExitStack() as stack:
+        newest = None
+        if settings.vllm_url is not None or settings.adapters_path is not None:
+            newest = (await stack.enter_async_context(Served(settings, learner, judges.run_id))).newest
+        sampler = await newest() if newest else sampler_of(learner, judges.run_id, settings)
+        loop = Grpo(
+            settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
+            lambda task: opening_(task)[0], progress=progress, newest=newest,
+        )  # fmt: skip
+        stack.push_async_callback(loop.aclose)
+        say(f"tasks:    {len(tasks)}; {settings.steps} batches, {progress.batch} of them over")
+        tracker = Tracker(store, _board(settings, store), progress.batch)
+        stack.callback(tracker.close)
         while loop.progress.batch < settings.steps:
             await _batch(settings, loop, learner, judges, opening_, tracker, fingerprint, store, say)
-    finally:
-        tracker.close()
     return learner.steps
 
 
@@ -88,15 +95,17 @@ async def _batch(
 ) -> None:  # fmt: skip
     number, before = loop.progress.batch, loop.progress
     try:
-        batch = await loop.advance()
+        batch = await loop.advance(last=number + 1 == settings.steps)
     except NotTaken:
         if learner.steps:
+            judges.may_write()
             keeping.save(store, learner, fingerprint, before.model_dump(mode="json"), settings.keep_checkpoints)
         raise
     for episode in _episodes(batch, number, settings, judges.run_id, fingerprint):
         judges.keep(episode.model_copy(update={"retrieved": opening_(episode.task)[1]}))
     began, over = time.monotonic(), number + 1 == settings.steps
     if over or (number + 1) % settings.checkpoint_every == 0:
+        judges.may_write()
         keeping.save(store, learner, fingerprint, loop.progress.model_dump(mode="json"), settings.keep_checkpoints)
     told = batch.metrics | {
         "Timing/SaveCheckpoint": time.monotonic() - began,

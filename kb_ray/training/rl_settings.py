@@ -44,6 +44,15 @@ class RolloutSettings(TrainSettings):
     """Of the rollouts; nothing else shapes them."""
     rollout_tokens: Annotated[int, Field(ge=1, le=1 << 24), Shown("tokens")] = 65536
     """Tokens of prompts and answers in memory at once while answers are drawn."""
+    vllm_url: Annotated[str | None, Shown("URL", "none: drawn in this process")] = None
+    """A vLLM server with LoRA that draws the answers, such as http://HOST:8000/v1. The next batch is then drawn while
+    the weights learn from this one."""
+    served_model: Annotated[str | None, Shown("name", "the one served", "base model at --vllm-url")] = None
+    """The base model's name at that server."""
+    adapters_path: Annotated[str | None, Shown("URL", "none", "s3://BUCKET/PREFIX")] = None
+    """Where that server looks for adapters (dynamic_lora_loading_path): each step is published there."""
+    max_staleness: Annotated[int, Field(ge=0, le=64), Shown("optimizer steps")] = 1
+    """GRPO: answers that are older than so many steps are not learned from."""
     prompt_option: Annotated[str, Shown("name or path", None, "template")] = "default"
     """Prompt template, as --prompt of a run; raicl needs an index."""
     rag_index_path: Annotated[str | None, Shown("folder or URL", "none", "index")] = None
@@ -128,6 +137,7 @@ class BestOfNSettings(RolloutSettings):
         return GrpoRule(
             batch_size=self.batch_size, group_size=self.group_size, keep=self.keep, reward=self.reward_rule(),
             reward_stages=self.reward_stages, curriculum=self.curriculum, levels=self.levels(), seed=self.seed,
+            n_correctness=self.n_correctness,
         )  # fmt: skip
 
     def objective(self) -> Objective:
@@ -167,7 +177,8 @@ class GrpoSettings(RolloutSettings):
             batch_size=self.batch_size, group_size=self.group_size,
             max_turns=self.max_turns if self.mode == "multi_turn" else 1, gamma=self.gamma, estimator=self.advantage,
             pool=self.baseline, parts=self.updates, reward=self.reward_rule(), reward_stages=self.reward_stages,
-            curriculum=self.curriculum, levels=self.levels(), seed=self.seed,
+            curriculum=self.curriculum, levels=self.levels(), max_staleness=self.max_staleness, seed=self.seed,
+            n_correctness=self.n_correctness,
         )  # fmt: skip
 
     def objective(self) -> Objective:

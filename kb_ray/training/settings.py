@@ -27,6 +27,9 @@ _WHERE = frozenset(
         "gradient_checkpointing",
         "kernelbench_root",
         "train_workers",
+        "vllm_url",
+        "served_model",
+        "adapters_path",
     }
     | {"tensorboard_enabled", "tensorboard_log_histograms_every", "tensorboard_log_per_level"}
 )

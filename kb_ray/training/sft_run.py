@@ -21,6 +21,7 @@ from kb_ray.learn.samples import Made
 from kb_ray.learn.sft import portions, total_steps
 from kb_ray.learn.stepping import NotTaken, StepReport, Trainee
 from kb_ray.tasks import entries
+from kb_ray.traces.lease import held
 from kb_ray.traces.reading import survey
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
@@ -32,6 +33,8 @@ from kb_ray.training.tracking import Tracker
 
 OBJECTIVE = Objective(kind="likelihood", averaging="token")
 Say = Callable[[str], None]
+MayWrite = Callable[[], None]
+"""Raises where another start of the run writes now."""
 
 
 def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
@@ -42,10 +45,10 @@ def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
     store = open_store(settings.output)
     store.check_writable()
     sources, clean = _sources(settings, say)
-    with _together(settings):
+    with held(store, "sft", say) as lease, _together(settings):
         learner = learner_of(settings, device)
         try:
-            return _run(settings, store, learner, sources, clean, say)
+            return _run(settings, store, learner, sources, clean, lease.check, say)
         finally:
             learner.close()
 
@@ -64,8 +67,9 @@ def _together(settings: SftSettings) -> Iterator[None]:
 
 
 def _run(
-    settings: SftSettings, store: Store, learner: Trainee, sources: list[Iterable[Dialogue]], clean: Clean, say: Say
-) -> int:
+    settings: SftSettings, store: Store, learner: Trainee, sources: list[Iterable[Dialogue]], clean: Clean,
+    may_write: MayWrite, say: Say,
+) -> int:  # fmt: skip
     dialogues = clean(itertools.chain.from_iterable(sources))
     made = as_samples(dialogues, ChatTokens(learner.tokenizer), settings.max_tokens, settings.samples)
     for pairs in (source for source in sources if isinstance(source, Pairs)):
@@ -79,19 +83,21 @@ def _run(
     if found is None and settings.start_from is not None:
         keeping.start_from(learner, settings.start_from)
     say(f"steps:    {total}" + (f", {learner.steps} of them taken already" if found else ""))
-    _learn(settings, store, learner, made, total, fingerprint, say)
+    _learn(settings, store, learner, made, total, fingerprint, may_write, say)
     return learner.steps
 
 
 def _learn(
-    settings: SftSettings, store: Store, learner: Trainee, made: Made, total: int, fingerprint: str, say: Say
-) -> None:
+    settings: SftSettings, store: Store, learner: Trainee, made: Made, total: int, fingerprint: str,
+    may_write: MayWrite, say: Say,
+) -> None:  # fmt: skip
     tracker = Tracker(store, _board(settings, store), learner.steps)
     kept = learner.steps
 
     def keep() -> None:
         nonlocal kept
         if learner.steps > kept:
+            may_write()
             keeping.save(
                 store, learner, fingerprint, {"samples": len(made.samples), "steps": total}, settings.keep_checkpoints
             )

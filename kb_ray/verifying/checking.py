@@ -65,7 +65,9 @@ def rules_of(run: RunInfo | None) -> Rules:
     turns, target = run.identity.get("turns"), run.identity.get("target-speedup")
     policy = None
     if isinstance(turns, int) and isinstance(target, int | float):
-        policy = Policy(max_turns=turns, target_speedup=target)
+        policy = Policy(
+            max_turns=turns, target_speedup=target, n_correctness=int(run.identity.get("n-correctness") or 5)
+        )
     return Rules(
         run_id=run.run_id,
         fingerprint=run.fingerprint,

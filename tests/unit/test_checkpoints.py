@@ -134,3 +134,12 @@ def test_old_ones_are_removed_the_last_are_kept(store: Store) -> None:
     assert checkpoints.steps(store) == [4, 5]
     assert checkpoints.load(store, 4).files == FILES
     assert store.list("checkpoints/step000001") == []
+
+
+def test_a_run_that_moved_on_without_a_step_is_found_where_it_is(store: Store) -> None:
+    first = checkpoints.save(store, made(3, progress={"batch": 3}), FILES)
+    moved = checkpoints.save(store, made(3, progress={"batch": 5}), FILES | {"state.pt": b"other"})
+    assert (moved.progress, moved.files) == ({"batch": 5}, first.files)
+    assert checkpoints.load(store, 3).files == FILES
+    assert checkpoints.latest(store) == moved
+    assert checkpoints.save(store, made(3, progress={"batch": 9}, fingerprint="other"), FILES) == moved

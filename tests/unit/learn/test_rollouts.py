@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -123,3 +124,32 @@ async def test_what_does_not_fit_the_window_ends_without_a_step() -> None:
     (one,) = await rolled(Scripted([], window=40), group_size=1, turns=1)
     assert (one.steps, one.finish.stop_reason) == ([], StopReason.CONTEXT)
     assert one.rollout.steps == ()
+
+
+async def test_equal_code_for_a_task_is_judged_once_and_a_failure_of_ours_again() -> None:
+    asked: list[str] = []
+
+    async def counted(task: Task, code: str) -> Verdict:
+        asked.append(code)
+        await asyncio.sleep(0)
+        if "broken" in code and len(asked) == 1:
+            raise InfraError("the judge ended")
+        return ok(2.0)
+
+    async def tried(*turns: Sequence[str], group_size: int) -> list[Try]:
+        asked.clear()
+        groups = await roll_out(
+            [TASK], group_size, Scripted(*turns), counted,
+            opening=lambda task: (Message(role="user", content="write"),),
+            policy=Policy(max_turns=len(turns), ends_with_success=False), rule=RULE, seed=0,
+        )  # fmt: skip
+        return groups[0]
+
+    same, other = KERNEL.format("same"), KERNEL.format("other")
+    group = await tried([same, same, other], [same, other, same], group_size=3)
+    assert len(asked) == 2
+    assert [[step.score for step in one.steps] for one in group] == [[pytest.approx(2.3)] * 2] * 3
+    broken = KERNEL.format("broken")
+    failed, passed = (await tried([broken], group_size=1))[0], (await tried([same], [broken], group_size=1))[0]
+    assert failed.steps[0].score is None
+    assert [step.score for step in passed.steps] == [pytest.approx(2.3)] * 2
