@@ -1,4 +1,4 @@
-"""`python -m kb_ray.export STORE --view sft|rl|preference|raw|seed1`: training data from a trace store.
+"""`python -m kb_ray.export STORE --view sft|rl|preference|raw|seed1|kernelbench`: training data from a trace store.
 
 Writes a folder with the rows and a card, or nothing. Exit codes: 0 done, 2 unusable input or nothing left, 1 the
 store or the hub fails. Knows the flags; what a view is stands in `exporting`.
@@ -80,8 +80,9 @@ def _check_forms(given: argparse.Namespace) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} is for {' and '.join(views)}, --view is {given.view}")
     if given.target_speedup is not None and given.keep != "fast":
         raise ConfigError("--target-speedup says what --keep fast means: add that")
-    if given.license and given.view == "kernelbench":
-        raise ConfigError("--license is for views whose card names licences, --view is kernelbench")
+    others = [entry for entry in given.license if not entry.startswith("kernelbench=")]
+    if others and given.view == "kernelbench":
+        raise ConfigError(f"--license {others[0]}: --view kernelbench holds KernelBench's tasks alone")
     if given.public and not given.push_to_hub:
         raise ConfigError("--public says how --push-to-hub makes a repository: add that")
     for name in _NUMBERS:

@@ -16,6 +16,8 @@ from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from kb_ray.command_options import parse_options
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.evaluation.attempts import counted
+from kb_ray.evaluation.origins import notes_of
 from kb_ray.reporting.drawing import check_available, draw_all
 from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
@@ -92,9 +94,16 @@ def write_report(
     opened = open_store(store) if isinstance(store, str) else store
     if plots is not None:
         check_available()
-    found = survey(opened, skip_corrupt=skip_corrupt)
+    attempts = counted(survey(opened, skip_corrupt=skip_corrupt))
     return write_page(
-        found, path, episodes=episodes, seed=seed, plots=plots, gpu_hour_price=gpu_hour_price, summary=summary
+        attempts.found,
+        path,
+        episodes=episodes,
+        seed=seed,
+        plots=plots,
+        gpu_hour_price=gpu_hour_price,
+        summary=summary,
+        notes=notes_of(opened, len(attempts.retried)),
     )
 
 
@@ -107,9 +116,11 @@ def write_page(
     plots: Path | None = None,
     gpu_hour_price: float | None = None,
     summary: Summary | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
-    """The same of a store that was looked at, or of the part of it that `found` is about."""
-    report = make_report(found, episodes=episodes, seed=seed, gpu_hour_price=gpu_hour_price, summary=summary)
+    """The same of a store that was looked at, or of the part of it that `found` is about. `notes` stand at the top."""
+    price = gpu_hour_price
+    report = make_report(found, episodes=episodes, seed=seed, gpu_hour_price=price, summary=summary, notes=notes)
     try:
         _replace(Path(path), report.html)
         if plots is not None:
@@ -122,9 +133,15 @@ def write_page(
 def live_page(store: Store, mark: str, options: ReportOptions) -> str:
     """The page of a store as it is now, `mark` telling it from later ones. Errors as `write_report`."""
     # Hashing every file again for each part that comes would cost more than it tells.
-    found = survey(store, skip_corrupt=options.skip_corrupt, verify=False)
-    price = options.gpu_hour_price
-    return make_report(found, episodes=options.episodes, seed=options.seed, live=mark, gpu_hour_price=price).html
+    attempts = counted(survey(store, skip_corrupt=options.skip_corrupt, verify=False))
+    return make_report(
+        attempts.found,
+        episodes=options.episodes,
+        seed=options.seed,
+        live=mark,
+        gpu_hour_price=options.gpu_hour_price,
+        notes=notes_of(store, len(attempts.retried)),
+    ).html
 
 
 def main(argv: Sequence[str] | None = None) -> int:

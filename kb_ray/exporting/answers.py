@@ -15,6 +15,7 @@ from kb_ray.exporting.options import Reasoning
 from kb_ray.exporting.sieve import flags_of
 from kb_ray.records import Episode, Message, Task, Turn
 from kb_ray.refine import prompt_of
+from kb_ray.traces.schema import SCHEMA
 
 MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
 MESSAGES_WITH_REASONING = pa.list_(
@@ -48,6 +49,10 @@ ANSWER_COLUMNS: dict[str, pa.DataType] = {
 }
 
 
+RETRIEVED_COLUMN: dict[str, pa.DataType] = {"retrieved": SCHEMA.field("retrieved").type}
+"""The examples that the messages show, as in the traces."""
+
+
 def messages_type(reasoning: Reasoning) -> pa.DataType:
     """Type of a column of messages; every row of an export has the same."""
     return MESSAGES_WITH_REASONING if reasoning == "field" else MESSAGES
@@ -78,6 +83,11 @@ def answer_columns(episode: Episode, turn: Turn) -> dict[str, Any]:
         "gpu": verdict.env.gpu,
         "verifier_version": verdict.verifier_version,
     }
+
+
+def retrieved_column(episode: Episode) -> dict[str, Any]:
+    """Which examples the opening prompt shows; None where it shows none."""
+    return {"retrieved": episode.retrieved.model_dump() if episode.retrieved else None}
 
 
 def as_chat(messages: Sequence[Message], reasoning: Reasoning) -> list[dict[str, Any]]:

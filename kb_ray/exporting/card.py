@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from kb_ray import __version__
+from kb_ray.evaluation.origins import model_of
 from kb_ray.exporting.licences import licence, of_all, remark
 from kb_ray.exporting.options import ExportOptions
 from kb_ray.traces.reading import Survey
@@ -37,15 +38,17 @@ class Counts:
     of: dict[str, Counter[str]] = field(default_factory=dict)
     tasks: set[str] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
+    examples: Counter[str] = field(default_factory=Counter)
+    """Rows whose messages show examples of a corpus, by corpus."""
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Counts one row of any view."""
         for name in _PRINTED:
             if name in row:
                 self.of.setdefault(name, Counter())[str(row[name])] += 1
-        task = row.get("task_id") or row.get("sample_key")
-        if task:
-            self.tasks.add(str(task))
+        self.tasks.add(str(row["task_id"]))
+        shown = (row.get("retrieved") or {}).get("examples") or ()
+        self.examples.update({str(example["example_id"]).partition("/")[0] for example in shown})
         if row.get("model"):
             self.models.add(str(row["model"]))
 
@@ -67,15 +70,15 @@ def text(story: Story, counts: Counts) -> str:
     """The whole README.md."""
     run = read_run(story.found.store)
     sources = sorted(counts.of.get("source", ()))
-    head = yaml.safe_dump(_head(story, sources), sort_keys=False, allow_unicode=True)
+    head = yaml.safe_dump(_head(story, sources, sorted(counts.examples)), sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n\n" + "\n".join(_body(story, counts, sources, run)) + "\n"
 
 
-def _head(story: Story, sources: list[str]) -> dict[str, Any]:
+def _head(story: Story, sources: list[str], examples: list[str]) -> dict[str, Any]:
     view = story.options.view
     head: dict[str, Any] = {
         "pretty_name": _TITLES[view],
-        "license": of_all(sources, story.options.licenses),
+        "license": of_all({*sources, *examples}, story.options.licenses),
         "language": ["en"],
         "tags": ["triton", "gpu-kernels", "code", f"kb-ray-{view}"],
         "size_categories": [next((name for most, name in _SIZES if story.rows < most), "n>1M")],
@@ -90,19 +93,20 @@ def _body(story: Story, counts: Counts, sources: list[str], run: RunInfo | None)
     options, found = story.options, story.found
     yield f"# {_TITLES[options.view]}"
     yield ""
-    size = f"{story.rows} rows of {len(counts.tasks) or story.rows} tasks"
+    size = f"{story.rows} rows of {len(counts.tasks)} tasks"
     yield f"{size}, view `{options.view}` of kb_ray {__version__}, made by"
     yield from ("", "```bash", story.command, "```", "")
     yield f"from {found.episodes} episodes of the trace store `{found.store.uri}`."
     if run is not None:
         version = run.versions.get("kb_ray", "of an unknown version")
         yield f"Run `{run.run_id}`, settings `{run.fingerprint}`, begun {run.created_at}, kb_ray {version}."
-    models = counts.models or {str(run.identity["model"])} if run and "model" in run.identity else counts.models
+    asked = model_of(run) if run else None
+    models = sorted(counts.models) or ([asked] if asked else [])
     if models:
-        yield f"Answers by {', '.join(f'`{model}`' for model in sorted(models))}."
+        yield f"Answers by {', '.join(f'`{model}`' for model in models)}."
     yield from ("", f"Left out: {story.removed}.")
     if found.superseded:
-        yield f"{found.superseded} rows of earlier attempts do not count."
+        yield f"{found.superseded} rows of other attempts do not count."
     for file in found.damaged:
         yield f"Not read, since it is damaged: `{file.key}` ({file.reason})."
     for name, counted in counts.of.items():
@@ -112,6 +116,17 @@ def _body(story: Story, counts: Counts, sources: list[str], run: RunInfo | None)
         yield from ("", "## Licences", "", "Of the PyTorch programs; answers were written by the model.", "")
         yield from ("| source | licence |", "|---|---|")
         yield from (f"| {name} | {_licence(name, options.licenses)} |" for name in sources)
+    if counts.examples:
+        yield from (
+            "",
+            "## Retrieved examples",
+            "",
+            "Programs and kernels that the prompts show, by corpus.",
+            "",
+        )
+        yield from ("| corpus | rows | licence |", "|---|---|---|")
+        for name, count in sorted(counts.examples.items()):
+            yield f"| {name} | {count} | {_licence(name, options.licenses)} |"
     if story.loader:
         yield from ("", "## Reading", "", "```python", "import datasets", "", f"rows = {story.loader}", "```")
 

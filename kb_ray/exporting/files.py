@@ -30,8 +30,12 @@ CARD = "README.md"
 _CARD_MARK = re.compile(r"\A---\n(?:.*\n)*?- kb-ray-\w+\n", re.MULTILINE)
 """The head of a card with its tag, `kb-ray-VIEW`."""
 _OWN_FILES = re.compile(
-    r"README\.md|data/train-\d{5}-of-\d{5}\.parquet|reasoning_traces(_multiturn)?\.json|level_\w+_kernel\.py"
+    r"README\.md|data/train-\d{5}-of-\d{5}\.parquet|reasoning_traces(_multiturn)?\.json|"
+    r"(level\d+/)?level_\w+_kernel\.py"
 )
+_OWN_FOLDERS = re.compile(r"data|level\d+")
+_JUDGEMENTS = re.compile(r"(level\d+/)?(eval_results|pass_at_k_results)\.json")
+"""What KernelBench's evaluation writes beside the kernels: hours of a GPU."""
 
 
 @contextmanager
@@ -128,7 +132,9 @@ def write_texts(rows: Iterable[dict[str, Any]], folder: Path) -> int:
     """Each row's `text` as a file of its name in `folder`; how many there were."""
     count = 0
     for row in rows:
-        (folder / row["file"]).write_text(row["text"], encoding="utf-8")
+        path = folder / row["file"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(row["text"], encoding="utf-8")
         count += 1
     return count
 
@@ -142,7 +148,10 @@ def _foreign(folder: Path) -> str:
         return f"it holds no {CARD} of an export"
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not ((name == "data" and path.is_dir()) or _OWN_FILES.fullmatch(name)):
+        if not path.is_symlink() and _JUDGEMENTS.fullmatch(name):
+            return f"it holds {name} of KernelBench's evaluation, which would be lost: move that away"
+        own = _OWN_FOLDERS.fullmatch(name) if path.is_dir() else _OWN_FILES.fullmatch(name)
+        if path.is_symlink() or own is None:
             return f"it holds {name}"
     return ""
 

@@ -1,4 +1,4 @@
-"""Under which licence the programs of each source stand.
+"""Under which licence the programs of each source stand, and the examples of each corpus that prompts may show.
 
 Only what the sources say of themselves. Answers of a model are not judged here.
 """
@@ -15,6 +15,7 @@ UNKNOWN = "unknown"
 
 _TOLD: dict[str, str] = {
     "kernelbook": "each program has the licence of the repository it comes from; the data set lists them by row (uuid)",
+    "sakana": "CUDA kernels and programs of SakanaAI/AI-CUDA-Engineer-Archive; the card of that data set has its terms",
     "folder": "the user's own programs",
     "file": "the user's own programs",
 }

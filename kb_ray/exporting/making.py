@@ -66,9 +66,9 @@ def _write(
         return rows, f"{DATA_FOLDER}/train-*.parquet", "parquet"
     if options.view == "seed1":
         name = seed1.MULTI_TURN_FILE if seed1.is_multi_turn(found) else seed1.FILE
-        counted = _counted(seed1.rows(found, options, sieve), counts.add)
-        return files.write_json(counted, scratch / name), name, "json"
-    return files.write_texts(kernelbench.rows(found, options, sieve), scratch), "level_*_kernel.py", ""
+        return files.write_json(_records(seed1.rows(found, options, sieve), counts), scratch / name), name, "json"
+    counted = _counted(kernelbench.rows(found, options, sieve), counts.add)
+    return files.write_texts(counted, scratch), "level*/level_*_kernel.py", ""
 
 
 def _loader(kind: str, data_files: str) -> str:
@@ -79,3 +79,9 @@ def _counted(rows: Iterable[dict[str, Any]], add: Callable[[dict[str, Any]], Non
     for row in rows:
         add(row)
         yield row
+
+
+def _records(pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]], counts: card.Counts) -> Rows:
+    for record, facts in pairs:
+        counts.add(facts)
+        yield record

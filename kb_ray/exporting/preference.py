@@ -14,7 +14,17 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from kb_ray.exporting.answers import TASK_COLUMNS, as_chat, messages_type, opening, prompt, reply, task_columns
+from kb_ray.exporting.answers import (
+    RETRIEVED_COLUMN,
+    TASK_COLUMNS,
+    as_chat,
+    messages_type,
+    opening,
+    prompt,
+    reply,
+    retrieved_column,
+    task_columns,
+)
 from kb_ray.exporting.options import ExportOptions
 from kb_ray.exporting.pairing import Answer, Pair, pairs
 from kb_ray.exporting.sieve import Sieve, sound, trusted_speedup
@@ -39,7 +49,7 @@ def schema(options: ExportOptions) -> pa.Schema:
     messages = messages_type(options.reasoning)
     sides = {f"{side}_{name}": kind for side in _SIDES for name, kind in _SIDE_COLUMNS.items()}
     return pa.schema({"prompt": messages, "chosen": messages, "rejected": messages, "kind": pa.string(),
-                      **TASK_COLUMNS, **sides})  # fmt: skip
+                      **TASK_COLUMNS, **sides, **RETRIEVED_COLUMN})  # fmt: skip
 
 
 def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
@@ -54,7 +64,7 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
             row = {"prompt": better["prompt"], "chosen": better["answer"], "rejected": worse["answer"]}
             sides = {f"{side}_{name}": text[name] for side, text in zip(_SIDES, (better, worse), strict=True)
                      for name in _SIDE_COLUMNS}  # fmt: skip
-            yield row | {"kind": pair.kind} | better["task"] | sides
+            yield row | {"kind": pair.kind} | better["task"] | sides | better["retrieved"]
 
 
 def _pairs(found: Survey, options: ExportOptions, sieve: Sieve) -> list[Pair]:
@@ -103,6 +113,7 @@ def _text(episode: Episode, turn: Turn, options: ExportOptions) -> dict[str, Any
         "prompt": as_chat(asked, options.reasoning),
         "answer": as_chat([reply(turn)], options.reasoning),
         "task": task_columns(episode.task, options.licenses),
+        "retrieved": retrieved_column(episode),
         "episode_id": episode.episode_id,
         "turn": turn.index,
         "status": str(turn.verdict.status),

@@ -15,10 +15,12 @@ import pyarrow as pa
 from kb_ray.exporting.answers import (
     ANSWER_COLUMNS,
     MESSAGES,
+    RETRIEVED_COLUMN,
     TASK_COLUMNS,
     answer_columns,
     as_chat,
     prompt,
+    retrieved_column,
     task_columns,
 )
 from kb_ray.exporting.options import ExportOptions
@@ -47,6 +49,7 @@ def schema(options: ExportOptions) -> pa.Schema:
             **{name: SCHEMA.field(name).type for name in _OF_TASK},
             **ANSWER_COLUMNS,
             **{name: _TURN.field(name).type for name in _OF_TURN},
+            **RETRIEVED_COLUMN,
         }
     )
 
@@ -77,4 +80,5 @@ def _row(episode: Episode, turn: Turn, stored: dict[str, Any], options: ExportOp
         **{name: stored[name] for name in _OF_TASK},
         **answer_columns(episode, turn),
         **{name: in_store[name] for name in _OF_TURN},
+        **retrieved_column(episode),
     }

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from kb_ray.exporting.answers import as_chat, through
+from kb_ray.evaluation import origins
+from kb_ray.exporting.answers import as_chat, retrieved_column, task_columns, through
 from kb_ray.exporting.options import ExportOptions
 from kb_ray.exporting.raw import best_passes
 from kb_ray.exporting.sieve import Sieve
@@ -22,24 +23,31 @@ FILE = "reasoning_traces.json"
 MULTI_TURN_FILE = "reasoning_traces_multiturn.json"
 
 _STOP_REASONS = {StopReason.SUCCESS_FAST: "success_fast", StopReason.MAX_TURNS: "max_turns_reached"}
-_NO_CODE = "Triton code extraction failed"
+_NO_CODE, _NO_CODE_IN_TURN = "Triton extraction failed", "Triton code extraction failed"
 
 
 def is_multi_turn(found: Survey) -> bool:
     """Whether the store's run had several turns an episode; so it is taken where the run is not known."""
     run = read_run(found.store)
-    return run is None or bool(run.config.get("multi_turn", True))
+    return run is None or origins.is_multi_turn(run)
 
 
-def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
-    """One record for each episode with an answer."""
+def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(record, what the card counts of it) for each episode with an answer."""
     make = multi_turn_record if is_multi_turn(found) else single_turn_record
     shared = _shared_keys(found)
     for episode in filter(sieve.episode, read_episodes(found)):
         if not episode.turns:
             sieve.refuse("episodes without an answer")
         elif best_passes(episode, sieve):
-            yield make(episode, _key(episode.task, episode.sample, shared))
+            record = make(episode, _key(episode.task, episode.sample, shared))
+            yield record, _counted(episode, options)
+
+
+def _counted(episode: Episode, options: ExportOptions) -> dict[str, Any]:
+    """That format's own keys tell neither the task of a further sample nor who answered."""
+    model = {"model": episode.turns[-1].completion.model}
+    return task_columns(episode.task, options.licenses) | model | retrieved_column(episode)
 
 
 def multi_turn_record(episode: Episode, key: str) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def _measured(episode: Episode, turn: Turn) -> dict[str, Any]:
         "reference_time_ms": reference.median_ms if reference else None,
         "kernel_time_ms": kernel.median_ms if kernel else None,
         **result,
-        "error": error,
+        "error": _NO_CODE_IN_TURN if turn.triton_code is None else error,
     }
 
 

@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from kb_ray.exporting.answers import (
     ANSWER_COLUMNS,
+    RETRIEVED_COLUMN,
     TASK_COLUMNS,
     answer_columns,
     as_chat,
     messages_type,
     opening,
     reply,
+    retrieved_column,
     task_columns,
     through,
 )
@@ -29,7 +31,8 @@ from kb_ray.traces.reading import Survey, read_episodes
 
 def schema(options: ExportOptions) -> pa.Schema:
     """Columns of the view."""
-    return pa.schema({"messages": messages_type(options.reasoning), **TASK_COLUMNS, **ANSWER_COLUMNS})
+    messages = {"messages": messages_type(options.reasoning)}
+    return pa.schema({**messages, **TASK_COLUMNS, **ANSWER_COLUMNS, **RETRIEVED_COLUMN})
 
 
 def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
@@ -68,4 +71,5 @@ def _row(episode: Episode, turn: Turn, options: ExportOptions) -> dict[str, Any]
         "messages": as_chat(messages, options.reasoning),
         **task_columns(episode.task, options.licenses),
         **answer_columns(episode, turn),
+        **retrieved_column(episode),
     }

@@ -80,18 +80,19 @@ def completion(answer: bytes, *, model: str, sampling: Sampling) -> Completion:
     message = choices[0].get("message")
     if not isinstance(message, dict):
         raise Malformed("a choice without a message")
-    text, reasoning = _text_and_reasoning(message)
+    finish_reason = str(choices[0].get("finish_reason") or "unknown")
+    text, reasoning = _text_and_reasoning(message, cut=finish_reason == "length")
     return Completion(
         text=text,
         reasoning=reasoning,
-        finish_reason=str(choices[0].get("finish_reason") or "unknown"),
+        finish_reason=finish_reason,
         usage=_usage(data.get("usage")),
         model=model,
         sampling=sampling,
     )
 
 
-def _text_and_reasoning(message: dict[str, Any]) -> tuple[str, str | None]:
+def _text_and_reasoning(message: dict[str, Any], *, cut: bool) -> tuple[str, str | None]:
     content = message.get("content")
     if content is not None and not isinstance(content, str):
         raise Malformed("a message whose content is no text")
@@ -100,7 +101,7 @@ def _text_and_reasoning(message: dict[str, Any]) -> tuple[str, str | None]:
         reasoning = message.get(name)
         if isinstance(reasoning, str) and reasoning:
             return content or "", reasoning
-    return split_reasoning(content or "")
+    return split_reasoning(content or "", cut=cut)
 
 
 def _usage(usage: Any) -> Usage:

@@ -103,9 +103,10 @@ def _scope(
 
 
 def _task_row(task_id: str, group: Sequence[Outcome], flagged: bool) -> dict[str, Any]:
-    first = group[0]
-    speedups = [item.best_answer.speedup for item in group if item.best_answer and item.best_answer.speedup]
-    solved = [item.solved_at + 1 for item in group if item.solved_at is not None]
+    """Answers count where their episode was judged, as in the metrics; episodes and tokens are all there were."""
+    first, judged = group[0], [item for item in group if item.judged]
+    speedups = [item.best_answer.speedup for item in judged if item.best_answer and item.best_answer.speedup]
+    solved = [item.solved_at + 1 for item in judged if item.solved_at is not None]
     return {
         "task": task_id,
         "source": first.source,
@@ -113,7 +114,7 @@ def _task_row(task_id: str, group: Sequence[Outcome], flagged: bool) -> dict[str
         "flagged": flagged,
         "episodes": len(group),
         "correct": len(solved),
-        "status": _furthest(group),
+        "status": _furthest(judged) if judged else first.stop_reason,
         "speedup": max(speedups, default=None),
         "solved_at": min(solved, default=None),
         "tokens": sum(turn.tokens for item in group for turn in item.turns),

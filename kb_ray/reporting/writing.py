@@ -42,11 +42,12 @@ def make_report(
     live: str | None = None,
     gpu_hour_price: float | None = None,
     summary: Summary | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
     """The page of a store. `episodes` of it are drawn by `seed` to be shown whole. StoreError as readers do.
 
     With `live`, the mark of the store, the page asks its server for a newer one. `summary`: its metrics, where they
-    are at hand.
+    are at hand. `notes` stand at the top of the page.
     """
     gathered = gather(found)
     chosen = draw(gathered.outcomes, episodes, seed)
@@ -55,6 +56,7 @@ def make_report(
         "store": found.store.uri,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "superseded": found.superseded,
+        "notes": list(notes),
         "damaged": [{"key": file.key, "reason": file.reason} for file in found.damaged],
         "index": index,
         "seed": seed,

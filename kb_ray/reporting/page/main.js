@@ -21,7 +21,7 @@ function setTheme(name) {
 function about(content) {
   const parts = [content.store, `${number(content.episodes)} episodes`, `run ${content.runs.join(", ")}`,
     `model ${content.models.join(", ") || "none"}`, `made ${content.created}`];
-  if (content.superseded) parts.push(`${number(content.superseded)} earlier attempts not counted`);
+  if (content.superseded) parts.push(`${number(content.superseded)} rows of other attempts not counted`);
   if (content.live) parts.push("follows the run");
   fill("about", parts.join(" · "));
   fill("sampled", content.index.length < content.episodes
@@ -29,6 +29,7 @@ function about(content) {
     : "All episodes can be read here.");
   fill("notices",
     content.damaged.map((file) => el("p", { className: "notice", textContent: `Left out: ${file.key}: ${file.reason}` })),
+    content.notes.map((note) => el("p", { className: "notice", textContent: note })),
     content.timed ? null : el("p", { className: "notice", textContent: "Judged without a GPU: nothing is said about speed." }));
 }
 

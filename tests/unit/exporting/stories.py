@@ -28,6 +28,7 @@ from kb_ray.records import (
     Verdict,
 )
 from kb_ray.refine import best_turn
+from kb_ray.retrieved import Retrieved, RetrievedExample
 from kb_ray.traces.layout import part_key
 from kb_ray.traces.run import episode_id
 from kb_ray.traces.schema import table_bytes
@@ -118,6 +119,13 @@ def story(
         attempt=attempt, turns=tuple(turns), stop_reason=reason, best_turn=best_turn(tuple(turns)),
         messages=tuple(messages), created_at="2026-01-02T03:04:05+00:00",
     )  # fmt: skip
+
+
+def with_examples(told: Episode, *ids: str) -> Episode:
+    """The story again, as if its opening prompt showed these examples."""
+    shown = tuple(RetrievedExample(example_id=name, language="cuda", score=0.5, overlap=0.1) for name in ids)
+    given = Retrieved(index="ix", wanted=2, examples=shown, leak_overlap=0.9, leaks=0)
+    return told.model_copy(update={"retrieved": given})
 
 
 def store_of(folder: Path, *episodes: Episode, part_rows: int = 2) -> LocalStore:

@@ -11,9 +11,10 @@ import yaml
 from kb_ray.errors import ConfigError
 from kb_ray.exporting.making import make
 from kb_ray.exporting.options import ExportOptions, Filters
-from kb_ray.records import Episode
+from kb_ray.records import Episode, StopReason
 from kb_ray.traces.reading import survey
-from tests.unit.exporting.stories import store_of, story, task
+from kb_ray.traces.run import RunInfo
+from tests.unit.exporting.stories import store_of, story, task, with_examples
 
 COMMAND = "python -m kb_ray.export store --view sft --min-speedup 1"
 TOLD = [
@@ -77,3 +78,36 @@ def test_damaged_files_that_were_left_out_are_in_the_card(tmp_path: Path) -> Non
     broken.write_bytes(b"x")
     made = make(survey(store, skip_corrupt=True), ExportOptions("sft"), tmp_path / "out", command=COMMAND)
     assert f"Not read, since it is damaged: `parts/{broken.name}`" in (made.folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("view", ["raw", "seed1"])
+def test_samples_of_one_task_are_one_task(tmp_path: Path, view: str) -> None:
+    relu = task("19_ReLU", source="kernelbench", number=19)
+    told = [story("fast", of=relu, sample=sample) for sample in range(3)]
+    _, body = card_of(tmp_path, *told, story("blank", of=task("exp")), view=view)
+    assert "4 rows of 2 tasks" in body
+    assert "| kernelbench | 3 |" in body
+
+
+@pytest.mark.parametrize("view", ["sft", "rl", "preference", "raw", "seed1"])
+def test_the_corpora_of_shown_examples_are_named_with_their_licences(tmp_path: Path, view: str) -> None:
+    told = [with_examples(story("wrong", "fast", of=task("a", source="kernelbench", number=1)), "sakana/1/19_5")]
+    head, body = card_of(tmp_path / "unknown", *told, view=view)
+    assert head["license"] == "other"
+    assert "## Retrieved examples" in body
+    assert "| sakana | " in body
+    assert "| unknown: CUDA kernels and programs of SakanaAI/AI-CUDA-Engineer-Archive" in body
+    head, body = card_of(tmp_path / "known", *told, view=view, licenses={"sakana": "mit"})
+    assert head["license"] == "mit"
+    assert "Retrieved examples" not in card_of(tmp_path / "none", *TOLD, view=view)[1]
+
+
+def test_a_training_runs_store_names_the_model_that_was_trained(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "store", story(stop=StopReason.CONTEXT))
+    info = RunInfo(
+        run_id="r", fingerprint="f", identity={"model_name": "Qwen/Q", "command": "grpo"}, config={}, versions={},
+        created_at="t",
+    )  # fmt: skip
+    store.put_if_absent("run.json", info.model_dump_json().encode())
+    made = make(survey(store), ExportOptions("raw"), tmp_path / "out", command=COMMAND)
+    assert "Answers by `Qwen/Q`." in (made.folder / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Rows of sft, rl, raw and kernelbench: which answers they hold, and in which form."""
+"""Rows of sft, rl and raw: which answers they hold, and in which form."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from kb_ray.exporting import kernelbench, raw, rl, sft
+from kb_ray.exporting import preference, raw, rl, sft
 from kb_ray.exporting.options import ExportOptions, Filters
 from kb_ray.exporting.sieve import Sieve
 from kb_ray.records import Episode, StopReason
 from kb_ray.score.reward import RewardRule, reward
 from kb_ray.traces.reading import survey
 from kb_ray.traces.schema import SCHEMA, row_to_episode
-from tests.unit.exporting.stories import store_of, story, task, verdict
+from tests.unit.exporting.stories import store_of, story, task, verdict, with_examples
 
-VIEWS = {"sft": sft, "rl": rl, "raw": raw, "kernelbench": kernelbench}
+VIEWS = {"sft": sft, "rl": rl, "raw": raw, "preference": preference}
 
 
 def rows_of(folder: Path, *episodes: Episode, **options: Any) -> list[dict[str, Any]]:
@@ -129,17 +129,13 @@ def test_near_duplicates_of_any_view_are_left_out(tmp_path: Path) -> None:
         assert len(rows_of(tmp_path / f"{view}-all", *same, view=view)) == 3
 
 
-def test_kernelbench_files_are_named_as_its_evaluation_looks_for_them(tmp_path: Path) -> None:
-    def with_code(episode: Episode, text: str) -> Episode:
-        return episode.model_copy(update={"turns": (episode.turns[0].model_copy(update={"triton_code": text}),)})
-
-    relu = task("19_ReLU", source="kernelbench", number=19)
+@pytest.mark.parametrize("view", ["sft", "rl", "preference", "raw"])
+def test_rows_whose_messages_show_examples_say_which(tmp_path: Path, view: str) -> None:
     told = [
-        with_code(story("fast", of=relu, sample=2), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"),
-        with_code(story("fast", of=relu, sample=3), "def triton_kernel_wrapper(x):\n    return x\n"),
-        story("blank", of=relu, sample=4),
-        story("fast"),
+        with_examples(story("wrong", "fast"), "kernelbook/7", "sakana/1/19_5"),
+        story("wrong", "fast", of=task("exp")),
     ]
-    [row] = rows_of(tmp_path, *told, view="kernelbench")
-    assert row["file"] == "level_1_problem_19_sample_2_kernel.py"
-    assert "class ModelNew" in row["text"]
+    shown, plain = (row for row in rows_of(tmp_path, *told, view=view) if view != "rl" or row["turn"])
+    assert [example["example_id"] for example in shown["retrieved"]["examples"]] == ["kernelbook/7", "sakana/1/19_5"]
+    assert plain["retrieved"] is None
+    assert set(shown) == set(VIEWS[view].schema(ExportOptions(view)).names)  # type: ignore[arg-type]

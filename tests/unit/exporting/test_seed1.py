@@ -26,12 +26,14 @@ MEASURED = ["kernel_name", "timestamp", "correctness", "speedup", "reference_tim
 RESULT = ["correctness", "speedup", "fast_0", "fast_1", "fast_2", "error"]
 
 
-def written(folder: Path, *episodes: Episode, multi_turn: bool | None = None) -> tuple[str, list[dict[str, Any]]]:
+def written(
+    folder: Path, *episodes: Episode, multi_turn: bool | None = None, training: dict[str, Any] | None = None
+) -> tuple[str, list[dict[str, Any]]]:
     store = store_of(folder / "store", *episodes)
-    if multi_turn is not None:
-        info = RunInfo(
-            run_id="r", fingerprint="f", identity={}, config={"multi_turn": multi_turn}, versions={}, created_at="t"
-        )
+    if multi_turn is not None or training is not None:
+        config = {"multi_turn": multi_turn} if training is None else training
+        identity = {} if training is None else {"command": "train", "model_name": "m"}
+        info = RunInfo(run_id="r", fingerprint="f", identity=identity, config=config, versions={}, created_at="t")
         store.put_if_absent("run.json", info.model_dump_json().encode())
     made = make(survey(store), ExportOptions("seed1"), folder / "out", command="c")
     [path] = made.folder.glob("*.json")
@@ -86,6 +88,23 @@ def test_a_single_turn_run_gives_single_turn_records(tmp_path: Path) -> None:
     assert list(right["result"]) == RESULT
     assert right["reasoning"] == "thought 0"
     assert list(empty) == ["sample_key", "error", "full_completion", "model_reasoning"]
+    assert empty["error"] == "Triton extraction failed"
+
+
+def test_a_turn_without_code_has_the_words_of_the_multi_turn_program(tmp_path: Path) -> None:
+    _, [record] = written(tmp_path, story("blank", "fast"), multi_turn=True)
+    assert record["turns"][0]["result"]["error"] == "Triton code extraction failed"
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [({"mode": "single_turn"}, "reasoning_traces.json"), ({"mode": "multi_turn"}, "reasoning_traces_multiturn.json"),
+     ({"keep": 3}, "reasoning_traces.json")],
+)  # fmt: skip
+def test_a_training_run_is_of_as_many_turns_as_it_was_trained_on(
+    tmp_path: Path, config: dict[str, Any], name: str
+) -> None:
+    assert written(tmp_path, story("fast"), training=config)[0] == name
 
 
 def test_kernelbook_rows_have_their_index_and_no_name(tmp_path: Path) -> None:

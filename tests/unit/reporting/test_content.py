@@ -107,6 +107,17 @@ def test_a_task_shows_its_best() -> None:
     assert task_table([], set()) == {}
 
 
+def test_what_our_side_failed_is_neither_correct_nor_fast_in_the_table() -> None:
+    failed = make_episode().model_copy(update={"stop_reason": StopReason.INFRA_ERROR})
+    lost = make_episode(sample=1).model_copy(update={"stop_reason": StopReason.MODEL_ERROR})
+    table = task_table(gathered_of([failed, lost], []).outcomes, set())
+    shown_of = {name: table[name] for name in ("episodes", "correct", "status", "speedup", "solved_at", "tokens")}
+    assert shown_of == {
+        "episodes": [2], "correct": [0], "status": ["infra_error"], "speedup": [None], "solved_at": [None],
+        "tokens": [28],
+    }  # fmt: skip
+
+
 def test_waits_of_a_turn_add_up_to_it() -> None:
     turn = make_episode().turns[1]
     assert waits(turn) == {"place at the model": 0.0, "model": 0.0, "verdict: load": 0.25, "verdict: rest": 0.0}
