@@ -103,7 +103,7 @@ def standing(
         run_id=run.run_id if run else None,
         fingerprint=run.fingerprint if run else None,
         begun_at=run.created_at if run else None,
-        model=str(run.identity.get("model")) if run else None,
+        model=str(run.identity.get("model") or run.identity.get("model_name") or "unknown") if run else None,
         state=state,
         why=why,
         starts=len(starts),
