@@ -21,14 +21,22 @@ from kb_ray.extraction.missing import nothing_found
 from kb_ray.extraction.parsing import Parser
 from kb_ray.extraction.reasoning import split, split_reasoning
 from kb_ray.extraction.syntax import ENTRY_PATTERN, ENTRY_POINTS, Outline
-from kb_ray.extraction.typography import normalise, straighten, unquoted, without_marks, without_prefixes
+from kb_ray.extraction.typography import (
+    normalise,
+    out_of_json,
+    refenced,
+    straighten,
+    unquoted,
+    without_marks,
+    without_prefixes,
+)
 from kb_ray.extraction.words import without_words
 from kb_ray.records import Candidate, Completion, NoCandidate
 
 __all__ = ["extract", "split_reasoning"]
 
 _MAX_BLOCKS = 64
-_READINGS = 6
+_READINGS = 4
 """How often an answer's characters may be parsed: for its thinking, for its marks, for their content, without them."""
 _SUBSTANCE = re.compile(rf"\b(?:def|class|{'|'.join(ENTRY_POINTS)})\b")
 """What no answer can be without, so that others need no reading."""
@@ -75,23 +83,33 @@ def _found(completion: Completion, parser: Parser) -> Candidate | NoCandidate:
     answer = without_marks(parts.answer)
     open_end = cut and not parts.open
     parser.allow(size)
-    blocks = [b for b in find_blocks(answer, parser)[-_MAX_BLOCKS:] if b.code.strip() and not b.foreign]
+    every = find_blocks(answer, parser)
+    blocks = _last([block for block in every if block.code.strip() and not block.foreign])
     if not _SUBSTANCE.search(answer):
-        return nothing_found(answer, parts, completion, bool(blocks), bool(find_blocks(answer, parser)))
+        return nothing_found(answer, parts, completion, bool(blocks), bool(every))
     reader = _Reader(parser)
     parser.allow(size)
     marked = reader.read([b for b in blocks if b.closed or not open_end or ends_in_prose(b.code, parser)])
     if found := reader.complete(marked):
-        return found
+        return reader.completed(found, answer, marked)
     parser.allow(size)
     whole = not open_end or ends_in_prose(answer, parser)
     bare = reader.read([Block(answer, "bare", closed=True)] if whole else [])
-    found = reader.complete(bare) or reader.in_quotation(answer, blocks, cut) or _broken(marked) or _broken(bare)
+    found = reader.complete(bare) or reader.in_other_notation(answer, blocks, cut) or _broken(marked) or _broken(bare)
     if found:
         return found
     if not cut and (found := _without_entry(marked) or _without_entry(bare)):
         return found
-    return nothing_found(answer, parts, completion, bool(blocks), bool(blocks) or bool(find_blocks(answer, parser)))
+    return nothing_found(answer, parts, completion, bool(blocks), bool(every))
+
+
+def _last(blocks: list[Block]) -> list[Block]:
+    """The last of many blocks, and the last with an entry point: a loop behind the answer does not push it out."""
+    if len(blocks) <= _MAX_BLOCKS:
+        return blocks
+    seen = sorted({block.code: index for index, block in enumerate(blocks)}.values())
+    meant = [index for index in seen if ENTRY_PATTERN.search(blocks[index].code)]
+    return [blocks[index] for index in sorted({*seen[-_MAX_BLOCKS:], *meant[-_MAX_BLOCKS:]})]
 
 
 @dataclass(frozen=True)
@@ -147,13 +165,27 @@ class _Reader:
             fallback = fallback or Candidate(code=joined, rule=rule)
         return fallback
 
-    def in_quotation(self, answer: str, blocks: Sequence[Block], cut: bool) -> Candidate | None:
-        """The code of an answer that marks all of it as a quotation; None where there are other blocks."""
-        plain = unquoted(answer)
-        if cut or blocks or plain == answer:
-            return None
-        found = self.complete(self.read(find_blocks(plain, self.parser)[-_MAX_BLOCKS:]))
-        return found.model_copy(update={"rule": f"{found.rule}+mended"}) if found else None
+    def completed(self, found: Candidate, answer: str, marked: Sequence[Reading]) -> Candidate:
+        """A candidate with what it lacks from the plain text around the blocks, where that has functions for it."""
+        shape = self.parser.outline(found.code)
+        if shape is None or not shape.lacks:
+            return found
+        around = answer
+        for reading in marked:
+            around = around.replace(reading.block.code, "", 1)
+        plain = self.read([Block(around, "bare", closed=True)])
+        offered = {name for piece in plain[0].pieces for name in piece.outline.functions}
+        return (self.complete([*plain, *marked]) or found) if offered & shape.lacks else found
+
+    def in_other_notation(self, answer: str, blocks: Sequence[Block], cut: bool) -> Candidate | None:
+        """The code of an answer that is a quotation, a JSON object, or fenced by quotes; None beside other blocks."""
+        for plain in (unquoted(answer), out_of_json(answer), refenced(answer)):
+            if cut or blocks or plain == answer:
+                continue
+            inner = find_blocks(plain, self.parser)[-_MAX_BLOCKS:] or [Block(plain, "bare", closed=True)]
+            if found := self.complete(self.read(inner)):
+                return found.model_copy(update={"rule": f"{found.rule}+mended"})
+        return None
 
 
 def _spellings(code: str) -> Iterator[tuple[str, str]]:

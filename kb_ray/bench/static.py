@@ -8,6 +8,7 @@ Pure, standard library only; knows no task and no device.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from kb_ray.bench import forbidden
@@ -168,8 +169,8 @@ def _syntax(error: SyntaxError, code: str) -> StaticFinding:
 
 def _finding(status: Status, message: str, code: str, line: int | None, column: int | None = None) -> StaticFinding:
     detail = ""
-    lines = code.splitlines()
-    if line is not None and 1 <= line <= len(lines):
+    lines = re.split(r"\r\n?|\n", code)  # as Python counts them: form feeds end no line
+    if line is not None and 1 <= line <= (len(lines) if lines[-1] else len(lines) - 1):
         source = lines[line - 1].expandtabs(1)[:200]
         caret = "" if column is None else "\n" + " " * (len(f"{line} | ") + min(max(column, 1), 200) - 1) + "^"
         detail = f"{line} | {source}{caret}"

@@ -94,7 +94,13 @@ def _statement(lines: list[str], start: int, parser: Parser) -> int | None:
         result = parser.tree(code)
         if isinstance(result, ast.Module):
             return end
-        if result is None or end >= len(lines):
+        if result is None:
+            return None
+        stray = start + (result.lineno or 1) - 1
+        if "unmatched" in str(result.msg) and start < stray < end:
+            end = stray  # a bracket of the prose behind the code, as that of `\\boxed{`
+            continue
+        if end >= len(lines):
             return None
         opened = parser.open_string(code)
         if opened is None and not _UNFINISHED.search(str(result.msg)):

@@ -33,6 +33,7 @@ _LABEL = re.compile(
 )
 """An info string that labels a block, where prose might stand behind a mark that was meant to close one."""
 _PYTHON = re.compile(r"^[ \t]*(?:@triton\b|def \w+ *\(|class \w+ *[(:]|import (?:torch|triton)\b)", re.MULTILINE)
+_ADDED = re.compile(r"^\+(?:class ModelNew|def triton_kernel_wrapper)\b", re.MULTILINE)
 _BEGUN = re.compile(
     r"^[ \t]*(?:@\w|def \w+ *\(|class \w+ *[(:]|import \w+(?: as|[ \t]*$)|from [\w.]+ import )", re.MULTILINE
 )
@@ -123,20 +124,22 @@ def _fenced(text: str, mark: re.Match[str], closers: Closers, parser: Parser, de
     info = mark["info"].strip()
     first_line = info + "\n" if _CODE_IN_INFO.match(info) else ""
     end, resume, closed = closers.first(mark["fence"], start)
-    inner = next((m for m in _MARK.finditer(text, start, end) if m["tag"] or _LABEL.match(m["info"])), None)
-    limit = inner.start() if inner else end
+    inner = _labelled(text, start, end)
+    limit = end if inner is None else inner
+    behind = _behind_string(text, start, limit, mark["fence"], closers, parser, example=inner is not None)
     if glued := _glued(text, start, limit, mark["fence"][0], parser):
         end, resume, closed = glued
-    elif behind := _behind_string(text, start, limit, mark["fence"], closers, parser):
+    elif behind:
         end, resume, closed = behind
-    elif inner and _begun(text[start:limit], parser):
+    elif inner is not None and _begun(text[start:limit], parser):
         end, resume, closed = limit, limit, True
     content = first_line + text[start:end]
-    if _MARK.search(content) and not parser.parses(content) and (found := _within(content, closed, parser, depth)):
+    nested = not behind and _MARK.search(content) and not parser.parses(content)
+    if nested and (found := _within(content, closed, parser, depth)):
         return found, resume
     words = re.split(r"[\s{}.:,=]+", info.lower().lstrip("{. "), maxsplit=1)
     labelled = bool(_OTHER_LANGUAGES.fullmatch(words[0]))
-    foreign = labelled and not (_PYTHON.search(content) and parser.parses(content))
+    foreign = labelled and not (_PYTHON.search(content) and parser.parses(content)) and not _ADDED.search(content)
     return [Block(content, "fence", closed, foreign)], resume
 
 
@@ -153,20 +156,34 @@ def _glued(text: str, start: int, limit: int, char: str, parser: Parser) -> End 
     return next(((m.start(), m.end(), True) for m in marks if parser.parses(text[start : m.start()])), None)
 
 
-def _behind_string(text: str, start: int, limit: int, fence: str, closers: Closers, parser: Parser) -> End | None:
-    """Where a fence ends whose first end lies in an open string: behind that string, if code that parses ends there."""
+def _behind_string(
+    text: str, start: int, limit: int, fence: str, closers: Closers, parser: Parser, *, example: bool
+) -> End | None:
+    """Where a fence ends whose first end lies in an open string: behind that string.
+
+    Only if code that parses ends there, or if the first mark in the string opens a fence (`example`), as those in a
+    docstring do: a mark that could close one may as well do so, and the string have been left open.
+    """
     end: End = (limit, limit, True)
     for _ in range(_MAX_STRINGS):
         content = text[start : end[0]]
         opened = parser.open_string(content)
         if opened is None:
-            return end if end[0] > limit and parser.parses(content) else None
+            return end if end[0] > limit and (example or parser.parses(content)) else None
         quote = _QUOTES.search(text, start + opened)
         close = text.find(quote[0], quote.end()) if quote else -1
         if close < 0:
             return None
         end = closers.first(fence, close + 3)
+        again = _labelled(text, close + 3, end[0])
+        end = end if again is None else (again, again, True)
     return None
+
+
+def _labelled(text: str, start: int, end: int) -> int | None:
+    """Where the first mark stands that can only open a block."""
+    marks = _MARK.finditer(text, start, end)
+    return next((m.start() for m in marks if m["tag"] or _LABEL.match(m["info"])), None)
 
 
 def _within(content: str, closed: bool, parser: Parser, depth: int) -> list[Block]:

@@ -53,6 +53,7 @@ def without_hollow(pieces: Pieces, parser: Parser) -> list[tuple[str, Outline]]:
         elsewhere = frozenset(name for name in shape.hollow if real[name])
         tree = parser.tree(code)
         kept = without_definitions(code, tree, elsewhere) if isinstance(tree, ast.Module) else code
+        kept = kept if kept == code else kept.strip("\n") + "\n"
         rest = parser.outline(kept) if kept != code else None
         found.append((kept, rest) if rest else (code, shape))
     return found
@@ -100,5 +101,5 @@ def _missing_imports(pieces: Pieces, arranged: Sequence[int], order: Sequence[in
         shape = pieces[i][1]
         for name in shape.lacks - defined:
             lines = next((pieces[j][1].imports[name] for j in order if name in pieces[j][1].imports), "")
-            yield from lines.splitlines()
+            yield from lines.split("\n") if lines else ()
         defined |= shape.defines

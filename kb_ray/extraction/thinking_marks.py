@@ -27,6 +27,7 @@ _LEFT_OPEN = r"(?-i:\Aanalysis(?=[A-Z]|[\s\S]*assistantfinal))"
 _CLOSE = rf"</ ?(?:{_NAMES}) ?>"
 _SPECIAL_CLOSE = (
     r"<\|/(?:think|thinking)\|>|<\|end_?(?:of_?thought|thinking)\|>|<\|inner_suffix\|>|<channel\|>|◁/think▷|\[/THINK\]"
+    r"|(?:<\|end\|>\s*)?<\|begin\|>assistant<\|content\|>"
 )
 # Marks of an answer's beginning: they end thinking that is open, and mean nothing otherwise.
 _BEGINNING = (

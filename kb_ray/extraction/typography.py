@@ -6,6 +6,7 @@ meant for code that does not parse otherwise. Knows nothing of Python beyond whe
 
 from __future__ import annotations
 
+import json
 import re
 
 _OPENERS = {"“": '"', "”": '"', "„": '"', "«": '"', "‘": "'", "’": "'", "‚": "'"}
@@ -40,6 +41,9 @@ _NEXT_TURN = re.compile(
 )
 _QUOTE = re.compile(r"^>[ \t]?", re.MULTILINE)
 # What editors and shells put in front of every line: its number, a prompt.
+_QUOTED_FENCE = re.compile(r"^(?:\'{3}|\"{3}|“{3}|”{3}|``)(?:python|py|triton)?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_MAX_JSON_DEPTH = 6
+_DIFF = ("+", " ", "-", "@", "\\", "")
 _PREFIXES = (re.compile(r" *\d+(?: ?[|:│] ?|\t|  )"), re.compile(r"(?:>>>|\.\.\.)(?: |$)"))
 
 
@@ -62,12 +66,42 @@ def unquoted(text: str) -> str:
     return _QUOTE.sub("", text)
 
 
+def refenced(text: str) -> str:
+    """The text with fences where triple quotes, straight or typographic, stand alone on a line as if they were some."""
+    return _QUOTED_FENCE.sub("```", text)
+
+
+def out_of_json(text: str) -> str:
+    """The texts of several lines in the JSON object that `text` holds, however deep; the text itself where none is."""
+    return "\n\n".join(_texts(text)) or text
+
+
+def _texts(value: object, depth: int = 0) -> list[str]:
+    if depth > _MAX_JSON_DEPTH:
+        return []
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [text for one in inner for text in _texts(one, depth + 1)]
+    if not isinstance(value, str):
+        return []
+    start, end = value.find("{"), value.rfind("}")
+    try:
+        found = json.loads(value[start : end + 1], strict=False) if 0 <= start < end else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return _texts(found, depth + 1)
+    return [value] if depth and "\n" in value else []
+
+
 def without_prefixes(code: str) -> str:
-    """Code without the line numbers or prompts that stand in front of each of its lines."""
+    """Code without the line numbers, prompts or marks of a diff that stand in front of each of its lines."""
     lines = code.strip("\n").split("\n")
     for prefix in _PREFIXES:
         if all(prefix.match(line) or not line.strip() for line in lines):
             return "\n".join(prefix.sub("", line, count=1) for line in lines) + "\n"
+    if any(line.startswith("+") for line in lines) and all(line[:1] in _DIFF for line in lines):
+        return "\n".join(line[1:] for line in lines if line[:1] in " +" and not line.startswith("+++ ")) + "\n"
     return code
 
 

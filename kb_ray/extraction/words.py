@@ -13,7 +13,8 @@ from kb_ray.extraction.syntax import Outline
 
 _HARMLESS = (
     ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple,
-    ast.List, ast.Set, ast.Subscript, ast.Slice, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+    ast.List, ast.Set, ast.Subscript, ast.Slice, ast.Starred, ast.expr_context, ast.operator, ast.unaryop,
+    ast.boolop, ast.cmpop,
 )  # fmt: skip
 _GIVEN = frozenset(dir(builtins)) | {"__file__", "__builtins__"}
 

@@ -170,7 +170,7 @@ def _fitting(tries: Sequence[Try], sampler: Sampler) -> list[tuple[Try, tuple[in
 def _answered(
     sampler: Sampler, sent: tuple[Message, ...], prompt: tuple[int, ...], drawn: Drawn, seconds: float
 ) -> Answered:
-    answer, thought = split_reasoning(sampler.text(drawn.tokens))
+    answer, thought = split_reasoning(sampler.text(drawn.tokens), cut=drawn.truncated)
     completion = Completion(
         text=answer,
         reasoning=thought,

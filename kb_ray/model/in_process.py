@@ -70,11 +70,12 @@ class InProcessCompleter:
         if self.window is not None and len(prompt) + sampling.max_tokens > self.window:
             raise ContextError(f"{len(prompt)} tokens and {sampling.max_tokens} of an answer exceed {self.window}")
         new = await self._drawn(prompt, request)
-        answer, thought = split_reasoning(self._tokenizer.decode(new, skip_special_tokens=True))
+        ended = bool(new) and new[-1] in self._end_tokens()
+        answer, thought = split_reasoning(self._tokenizer.decode(new, skip_special_tokens=True), cut=not ended)
         return Completion(
             text=answer,
             reasoning=thought,
-            finish_reason="stop" if new and new[-1] in self._end_tokens() else "length",
+            finish_reason="stop" if ended else "length",
             usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(new)),
             latency_s=time.monotonic() - started,
             model=self.model,

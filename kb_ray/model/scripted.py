@@ -52,7 +52,7 @@ class ScriptedCompleter:
         await asyncio.sleep(LATENCY_S)
         text, reasoning, finish_reason = line.answer(request.turn)
         words = len(text.split()) + len((reasoning or "").split())
-        answer, thought = (text, reasoning) if reasoning else split_reasoning(text)
+        answer, thought = (text, reasoning) if reasoning else split_reasoning(text, cut=finish_reason == "length")
         return Completion(
             text=answer,
             reasoning=thought,

@@ -18,6 +18,8 @@ _MAX_SOURCE = 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _PREFIX = re.compile(r"(?:[\w.]*(?:Error|Exception|Failure|Construct|Resources|Interrupt|Warning)|needs a GPU): ")
 _FOREIGN_FRAME = re.compile(r'^\s*File ".*(?:site-packages|dist-packages|/lib/python\d|<frozen |kb_ray/)')
+_NEWLINE = re.compile(r"\r\n?|\n")
+"""What ends a line of Python. `str.splitlines` splits at form feeds and Unicode's separators too."""
 _NOISE = re.compile(
     r"^(?:Traceback \(most recent call last\):|(?:During handling of|The above exception was).*exception.*:?)\s*$"
 )
@@ -81,8 +83,10 @@ def _spellings(message: str) -> Iterator[str]:
 
 
 def _source(line: int | None, code: str | None) -> str | None:
-    lines = (code or "").splitlines()
-    return lines[line - 1][:_MAX_SOURCE] if line is not None and 1 <= line <= len(lines) else None
+    lines = _NEWLINE.split(code or "")
+    # What follows the last end of a line is no line where nothing does.
+    count = len(lines) if lines[-1] else len(lines) - 1
+    return lines[line - 1][:_MAX_SOURCE] if line is not None and 1 <= line <= count else None
 
 
 def _difference(error: ErrorDetail) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import time
 import warnings
 
 import pytest
@@ -24,6 +23,7 @@ from extraction_cases import (
     tag,
 )
 from extraction_chats import CHATS
+from extraction_families import FAMILIES
 from extraction_versions import VERSIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -40,12 +40,12 @@ def same(first: str, second: str) -> bool:
     return ast.dump(ast.parse(first)) == ast.dump(ast.parse(second))
 
 
-CASES = FOUND | CHATS | VERSIONS
+CASES = FOUND | CHATS | VERSIONS | FAMILIES
 
 
 def test_there_are_enough_cases_and_none_is_there_twice() -> None:
-    assert len(CASES) == len(FOUND) + len(CHATS) + len(VERSIONS)
-    assert len({case.text for case in CASES.values()}) == len(CASES) >= 140
+    assert len(CASES) == len(FOUND) + len(CHATS) + len(VERSIONS) + len(FAMILIES)
+    assert len({case.text for case in CASES.values()}) == len(CASES) >= 240
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -155,6 +155,7 @@ BROKEN = {
     "unclosed and broken": "```python\n" + CODE.replace("(x):", "(x)"),
     "stopped in mid-line": "```python\n" + CODE.rstrip() + " * (\n",
     "prose in the middle of the fence": fence(CODE.replace("    return out", "    (the rest is as before)!")),
+    "broken around a docstring with a fence": fence(DOC.replace("wrapper(x):", "wrapper(x)")) + fence(DEMO),
     "broken, then a usage block": fence(CODE.replace("(x):", "(x)")) + fence(DEMO),
 }
 
@@ -210,6 +211,18 @@ def test_names_that_no_block_defines_do_not_make_an_older_version_win() -> None:
         ("Sure. <think>\nwhy", ("Sure.", "why")),
         ("Sure! <think>why</think>answer", ("Sure!answer", "why")),
         ("<THINK>a</THINK>b", ("b", "a")),
+        ("<think>a</think>b</think>", ("b", "a")),
+        ("b\n</think>\n</s>", ("b\n\n</s>", None)),
+        ("a</think>b</think>", ("b", "a")),
+        ("[THINK]a[/THINK]b", ("b", "a")),
+        ("◁think▷a◁/think▷b", ("b", "a")),
+        ("<seed:think>a</seed:think>b", ("b", "a")),
+        ("analysisWe try.assistantfinalb", ("b", "We try.")),
+        ("Analysis: the assistantfinal mark", ("Analysis: the assistantfinal mark", None)),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>b",
+            ("b", "a"),
+        ),
     ],
 )
 def test_reasoning_is_split_from_the_answer(text: str, expected: tuple[str, str | None]) -> None:
@@ -258,17 +271,3 @@ def test_a_cut_anywhere_in_an_open_block_or_in_bare_code_is_truncated(cut: int) 
         found = answer(text, "length")
         assert isinstance(found, NoCandidate)
         assert found.status == "truncated"
-
-
-def test_long_degenerate_answers_are_quick() -> None:
-    texts = [
-        "import torch\n" * 8000,
-        "```python\nimport torch\n" * 4000,
-        (fence(OLD) + "and ") * 400,
-        ("def f(x):\n  return (\n" * 4000),
-        "<triton>\n" * 8000,
-    ]
-    began = time.process_time()
-    for text in texts:
-        answer(text)
-    assert time.process_time() - began < 30

@@ -126,6 +126,15 @@ def test_a_cut_off_answer_is_told_so() -> None:
     assert "token limit" in action.messages[-1].content
 
 
+@pytest.mark.parametrize("n", [5, 7])
+@pytest.mark.parametrize("answer", [completion("No."), completion("```python\nimport torch", "length")])
+def test_an_answer_without_code_is_told_that_it_passed_none_of_the_runs_tests(n: int, answer: Any) -> None:
+    state, _ = start(TASK, OPENING, Policy(max_turns=2, n_correctness=n))
+    state, action = step(state, Answered(completion=answer))
+    assert isinstance(action, Ask)
+    assert f"- **Tests Passed**: 0/{n}\n" in action.messages[-1].content
+
+
 @pytest.mark.parametrize(
     ("event", "reason"),
     [

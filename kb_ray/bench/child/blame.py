@@ -7,6 +7,7 @@ failure and comes out as infra_error.
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
@@ -55,7 +56,7 @@ def blame_exception(info: dict[str, Any], phase: str, source: str, cuda: bool) -
     status = _status(kinds, str(info.get("cause") or ""), message.lower(), phase, cuda)
     stage = _stage(status, phase)
     line = info.get("line")
-    line = line if isinstance(line, int) and 1 <= line <= len(source.splitlines()) else None
+    line = line if isinstance(line, int) and 1 <= line <= len(_lines(source)) else None
     name = str(info.get("cause") if "InterpreterError" in kinds and info.get("cause") else info.get("type"))
     said = [part.strip() for part in message.splitlines() if part.strip()] or [""]
     # Triton's compiler says where first and what last; everyone else begins with what.
@@ -102,8 +103,14 @@ def _detail(message: str, line: int | None, source: str) -> str:
     """The message's lines, bounded, and the candidate's line it points at."""
     kept = [part.rstrip() for part in message.splitlines() if part.strip()][:_DETAIL_LINES]
     if line is not None:
-        kept += [f"line {line}: {source.splitlines()[line - 1].strip()}"]
+        kept += [f"line {line}: {_lines(source)[line - 1].strip()}"]
     return "\n".join(kept)
+
+
+def _lines(source: str) -> list[str]:
+    """Lines as Python counts them: neither form feeds nor Unicode's separators end one."""
+    lines = re.split(r"\r\n?|\n", source)
+    return lines if lines[-1] else lines[:-1]
 
 
 def blame_death(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +14,7 @@ from torch import nn
 
 from kb_ray.bench.child.loading import Program
 from kb_ray.bench.child.sizing import estimate
+from kb_ray.tasks.quality import size_flags
 
 GIB = 1 << 30
 LINEAR = """
@@ -26,6 +30,40 @@ def get_inputs():
     return [torch.rand({rows}, {width}), 3]
 def get_init_inputs():
     return [{width}]
+"""
+RECURRENT = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.%s(5, 4%s)
+    def forward(self, x):
+        return self.layer(x)
+def get_inputs():
+    return [torch.rand(3, %%d, 5)]
+def get_init_inputs():
+    return []
+"""
+PACKED = """
+import torch
+from torch.nn.utils.rnn import PackedSequence
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.LSTM(5, 7, bidirectional=True)
+    def forward(self, x):
+        return self.layer(PackedSequence(x, torch.tensor([3, 1], device="cpu")))[0].data
+def get_inputs():
+    return [torch.rand(4, 5)]
+def get_init_inputs():
+    return []
+"""
+CATCHES = """
+        while True:
+            try:
+                x = x + 1
+            except Exception:
+                pass
 """
 
 
@@ -70,7 +108,67 @@ def test_what_depends_on_values_is_left_out_and_the_rest_is_told(change: dict[st
     code = LINEAR.format(rows=8, width=16)
     for old, new in change.items():
         code = code.replace(old, new)
-    assert set(estimate(program(code))) == known
+    guessed = {"guessed"} if known else set[str]()
+    assert set(estimate(program(code))) == known | guessed
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("options", ["", ", batch_first=True, bidirectional=True, num_layers=3"])
+def test_recurrent_layers_of_any_length_are_measured_at_once(layer: str, options: str) -> None:
+    code = RECURRENT % (layer, options)
+    short = program(code % 7)
+    short.model = short.module.Model()
+    with torch.no_grad():
+        output, states = short.model(*short.module.get_inputs())
+    states = states if isinstance(states, tuple) else (states,)
+    assert estimate(short)["outputs"] == 4 * (output.numel() + sum(map(torch.numel, states)))
+    started = time.monotonic()
+    assert estimate(program(code % 100_000))["inputs"] == 4 * 3 * 100_000 * 5
+    assert time.monotonic() - started < 2
+
+
+def test_packed_sequences_are_measured_like_others() -> None:
+    assert estimate(program(PACKED))["outputs"] == 4 * 4 * 2 * 7
+
+
+@pytest.mark.parametrize("body", ["while True: x = x + 1", "while True: pass", CATCHES])
+def test_an_estimate_that_takes_too_long_is_broken_off_and_told_as_guessed(body: str) -> None:
+    code = LINEAR.format(rows=8, width=16).replace("return self.fc(x), x.sum()", body)
+    started = time.monotonic()
+    found = estimate(program(code), seconds=0.2)
+    assert time.monotonic() - started < 10
+    assert found == {"inputs": 512, "weights": 2048, "guessed": 4 * 512}
+
+
+def test_an_import_is_not_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slowly_imported.py").write_text("import time\ntime.sleep(0.5)\nDONE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = LINEAR.format(rows=8, width=16).replace("return self.fc(x)", "import slowly_imported\n        return x")
+    estimate(program(code), seconds=0.1)
+    assert sys.modules.pop("slowly_imported").DONE
+
+
+def test_what_is_above_the_limit_is_not_looked_at_further() -> None:
+    code = LINEAR.format(rows=8, width=16)
+    assert estimate(program(code), limit=511) == {"inputs": 512}
+    assert set(estimate(program(code), limit=512)) == {"inputs", "weights"}
+    assert set(estimate(program(code), limit=1 << 20)) == {"inputs", "weights", "outputs"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "flags"),
+    [
+        ({}, {"size_unknown"}),
+        ({"inputs": 60, "weights": 30, "outputs": 10}, set()),
+        ({"inputs": 60, "weights": 30, "outputs": 11}, {"too_large"}),
+        ({"inputs": 101}, {"too_large"}),
+        ({"inputs": 20, "guessed": 80}, set()),
+        ({"inputs": 21, "guessed": 84}, {"too_large", "size_guessed"}),
+        ({"inputs": 101, "guessed": 404}, {"too_large"}),
+    ],
+)
+def test_a_size_that_was_guessed_or_is_unknown_is_told_as_such(sizes: dict[str, int], flags: set[str]) -> None:
+    assert size_flags(sizes, 100) == flags
 
 
 def test_the_device_is_as_before_afterwards() -> None:

