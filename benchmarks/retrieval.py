@@ -21,9 +21,13 @@ from benchmarks.synthetic_pairs import Pair, disguised, pairs
 from kb_ray.retrieve import exact
 from kb_ray.retrieve.ann import AnnSearch
 from kb_ray.retrieve.ann import trained as trained_ann
+from kb_ray.retrieve.choosing import Candidate
+from kb_ray.retrieve.computed import operations
 from kb_ray.retrieve.embedding import SentenceEmbedder
+from kb_ray.retrieve.leaking import Asked, Bounds, is_task
 from kb_ray.retrieve.lexical import LexicalSearch
-from kb_ray.retrieve.program import core, overlap
+from kb_ray.retrieve.program import core
+from kb_ray.retrieve.search import LEAK_SIMILARITY
 
 LEAK_OVERLAP = 0.9
 PARTS = ("quality", "leaks", "exact", "ann")
@@ -34,40 +38,59 @@ def quality(pair_count: int, queries: int, model: str | None) -> dict[str, Any]:
     known, asked = list(pairs(pair_count, 1)), list(pairs(queries, 2))
     texts, wanted = [core(pair.pytorch_code).text for pair in known], [core(pair.pytorch_code).text for pair in asked]
     lexical = LexicalSearch(texts)
-    found = {"lexical": first_right(known, asked, [lexical.scores(text) for text in wanted])}
+    found = {"lexical": first_right(known, asked, [lexical.scores(text) for text in wanted], Bounds(LEAK_OVERLAP))}
     if model is not None:
         began = time.monotonic()
         embedder = SentenceEmbedder(model, "cpu")
         vectors = embedder.embed(texts)
         seconds = time.monotonic() - began
         scores = [exact.inner_products([vectors], vector) for vector in embedder.embed(wanted)]
-        found["model"] = first_right(known, asked, scores)
+        found["model"] = first_right(known, asked, scores, Bounds(LEAK_OVERLAP, LEAK_SIMILARITY))
         found["embedded_per_s"] = round(pair_count / seconds, 1)
     return {"pairs": pair_count, "queries": queries, **found}
 
 
-def first_right(known: Sequence[Pair], asked: Sequence[Pair], scores: Sequence[Any]) -> dict[str, float]:
+def first_right(
+    known: Sequence[Pair], asked: Sequence[Pair], scores: Sequence[Any], bounds: Bounds
+) -> dict[str, float]:
     """Shares with every example allowed, and with those left out that count as the task itself."""
     raw = clean = 0
     for pair, found in zip(asked, scores, strict=True):
-        task = core(pair.pytorch_code)
-        rows = exact.top(found, 64)[0]
+        task = Asked.of(pair.pytorch_code)
+        rows, values = exact.top(found, 64)
         raw += known[rows[0]].family == pair.family
-        first = next(row for row in rows if not is_task(known[row].pytorch_code, task))
+        first = next(
+            row
+            for row, score in zip(rows, values, strict=True)
+            if not is_task(candidate(known[row].pytorch_code, score), task, bounds)
+        )
         clean += known[first].family == pair.family
     return {"at_1": round(raw / len(asked), 4), "at_1_without_leaks": round(clean / len(asked), 4)}
 
 
-def is_task(program: str, task: Any) -> bool:
-    """Whether a program is the task under other names, or nearly."""
-    own = core(program)
-    return own.digest == task.digest or overlap(own.runs, task.runs) >= LEAK_OVERLAP
+def candidate(program: str, score: float = 0.0) -> Candidate:
+    return Candidate(0, score, core(program), (0.0,), 0, operations(program))
 
 
-def leaks(count: int) -> dict[str, Any]:
-    """Of `count` programs in other clothes (names, comments, layout), how many are known for themselves."""
+def leaks(count: int, compared: int) -> dict[str, Any]:
+    """Of `count` programs in other clothes (names, comments, layout), how many are known for themselves; and of pairs
+    out of `compared` programs, of different families and of one, how many are taken for each other.
+    """
+    bounds = Bounds(LEAK_OVERLAP)
     found = [(pair.pytorch_code, disguised(pair.pytorch_code, seed)) for seed, pair in enumerate(pairs(count, 3))]
-    return {"planted": count, "dropped": sum(is_task(other, core(code)) for code, other in found)}
+    known = sum(is_task(candidate(other), Asked.of(code), bounds) for code, other in found)
+    drawn = [(pair.family, Asked.of(pair.pytorch_code), candidate(pair.pytorch_code)) for pair in pairs(compared, 5)]
+    taken = {True: [0, 0], False: [0, 0]}
+    for family, task, _ in drawn:
+        for other, asked, shown in drawn:
+            if asked is not task:
+                taken[family == other][0] += 1
+                taken[family == other][1] += is_task(shown, task, bounds)
+    return {
+        "planted": count, "dropped": known,
+        "other_families": taken[False][0], "of_them_dropped": taken[False][1],
+        "same_family": taken[True][0], "of_those_dropped": taken[True][1],
+    }  # fmt: skip
 
 
 def exact_speed(count: int, dimension: int) -> dict[str, Any]:
@@ -163,7 +186,7 @@ def main() -> None:
     if "quality" in wanted:
         say("quality", quality(given.pairs, given.queries, given.model))
     if "leaks" in wanted:
-        say("leaks", leaks(100))
+        say("leaks", leaks(100, 1000))
     if "exact" in wanted:
         say("exact", exact_speed(18_000, 768))
     if "ann" in wanted:

@@ -25,7 +25,7 @@ from kb_ray.config import Shown
 from kb_ray.env_vars import ALIASES, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError
 from kb_ray.plain_yaml import load_yaml
-from kb_ray.setting_names import groups, known, nearest
+from kb_ray.setting_names import groups, known, nearest, own_flags
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -120,7 +120,7 @@ def _settings_class(model: type[BaseModel]) -> type[BaseSettings]:
 
 def _flag_values(model: type[BaseModel], argv: Sequence[str], prog: str) -> dict[str, _Value]:
     parser = build_parser(model, prog)
-    namespace, rest = parser.parse_known_args(list(argv))
+    namespace, rest = parser.parse_known_args(own_flags(model, argv))
     found = {name: _Value(value, _flag(name)) for name, value in vars(namespace).items()}
     assignments = [item for item in rest if "=" in item and not item.startswith("-")]
     for item in rest:

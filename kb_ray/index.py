@@ -25,14 +25,15 @@ from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import exit_on_signals
 from kb_ray.retrieve import ann, lexical
 from kb_ray.retrieve.building import PART_ROWS, Build, Progress, check_output
-from kb_ray.retrieve.corpus import Found, Wanted, read_corpus, wanted_specs
+from kb_ray.retrieve.corpus import Rows, Wanted, content_of, read_corpus, wanted_specs
 from kb_ray.retrieve.counting import told
 from kb_ray.retrieve.embedding import is_folder
 from kb_ray.retrieve.example import Language
 from kb_ray.retrieve.layout import AnnKind, Embedding, IndexInfo
+from kb_ray.retrieve.local_copy import told_of_index
 from kb_ray.retrieve.program import TEXT_VERSION
 from kb_ray.retrieve.verifying import Verifier
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import Store, open_store
 
 _SAY_EVERY_S = 10.0
 _VERIFIED_PART_ROWS = 64
@@ -90,18 +91,26 @@ def build(options: IndexOptions) -> IndexInfo:
     if not specs:
         raise ConfigError(f"--corpus {' '.join(options.corpus)}: holds none of {', '.join(sorted(languages))}")
     store = open_store(options.output)
+    with told_of_index(store.uri):
+        return _build(options, specs, wanted, store)
+
+
+def _build(options: IndexOptions, specs: Sequence[str], wanted: Wanted, store: Store) -> IndexInfo:
+    languages = wanted.languages
     store.check_writable()
     request = _request(options, specs)
     if (there := check_output(store, request)) is not None:
         print(f"there already, built {there.created_at}; for another one name another folder")
         return there
     _check_installed(options)
-    corpora: dict[str, Iterator[Found]] = {spec: _only(read_corpus(spec, wanted), languages) for spec in specs}
+    corpora = {spec: _only(read_corpus(spec, wanted), languages) for spec in specs}
+    totals = [rows.total for rows in corpora.values()]
+    total = sum(number for number in totals if number is not None) if None not in totals else None
     with _connected(options) as joined, _embedders(options, joined) as (fleet, embedding):
         rows = options.part_rows or (_VERIFIED_PART_ROWS if options.verify else PART_ROWS)
         return Build(
             store, corpora, embedding, request, embedders=fleet, verify=_verifier(options, joined), ann=options.ann,
-            part_rows=rows, say=_teller(),
+            part_rows=rows, say=_teller(total),
         ).run()  # fmt: skip
 
 
@@ -146,6 +155,7 @@ def _request(options: IndexOptions, specs: Sequence[str]) -> dict[str, Any]:
     lexical_search = options.embed_with == "lexical"
     return {
         "corpus": list(specs),
+        "corpus-content": [content_of(spec) for spec in specs],
         "languages": sorted(_languages(options)),
         "sakana-levels": list(_levels(options.sakana_levels)),
         "include-incorrect": options.include_incorrect,
@@ -163,9 +173,9 @@ def _check_installed(options: IndexOptions) -> None:
         ann.check_available()
 
 
-def _only(rows: Iterator[Found], languages: frozenset[Language]) -> Iterator[Found]:
-    for found in rows:
-        yield found if isinstance(found, str) or found.language in languages else "of another language"
+def _only(rows: Rows, languages: frozenset[Language]) -> Rows:
+    told_of = (f if isinstance(f, str) or f.language in languages else "of another language" for f in rows)
+    return Rows(told_of, rows.total)
 
 
 @contextmanager
@@ -211,7 +221,8 @@ def _verifier(options: IndexOptions, joined: cluster.Cluster | None) -> Verifier
     return Verifier(evaluate_on_ray, settings, concurrency=8 * max(1, joined.gpus))
 
 
-def _teller() -> Callable[[Progress], None]:
+def _teller(total: int | None) -> Callable[[Progress], None]:
+    """Says how far a build is every few seconds; `total`: rows of all corpora, where they are known."""
     started = last = time.monotonic()
 
     def say(progress: Progress) -> None:
@@ -221,7 +232,10 @@ def _teller() -> Callable[[Progress], None]:
             last = now
             rate = progress.embedded / max(now - started, 1e-9)
             there = f", {progress.reused} there already" if progress.reused else ""
-            print(f"{progress.embedded} examples indexed{there} | {rate:.0f}/s", file=sys.stderr, flush=True)
+            read = f"{progress.read} of {total} rows" if total is not None else f"{progress.read} rows"
+            print(
+                f"{read} read, {progress.embedded} examples indexed{there} | {rate:.0f}/s", file=sys.stderr, flush=True
+            )
 
     return say
 

@@ -7,18 +7,18 @@ Knows neither how an index is made nor how an episode goes on.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kb_ray.config import RunConfig
 from kb_ray.errors import ConfigError
-from kb_ray.prompts.budget import Messages
+from kb_ray.prompts.budget import Messages, estimated_tokens
 from kb_ray.prompts.examples import ShownPair, example_tokens, examples_text
 from kb_ray.prompts.opening import PromptSetting, opening_messages, shows_examples
 from kb_ray.records import Retrieved, Task
 from kb_ray.retrieve.example import Example
-from kb_ray.retrieve.index import Index
-from kb_ray.retrieve.search import Limits, Search
+from kb_ray.retrieve.index import Index, index_identity
+from kb_ray.retrieve.search import LEAK_SIMILARITY, Limits, Search
 
 _HELD = 256
 """Openings kept for further samples of their tasks."""
@@ -36,6 +36,8 @@ class ExampleSettings:
     """Of all examples of a prompt, at most, rather overestimated."""
     overlap: float = 0.9
     """Share of token runs from which an example counts as the task itself, 0 to 1."""
+    similarity: float = LEAK_SIMILARITY
+    """Cosine of embeddings from which an example counts as the task itself; an index of words has none."""
     cuda: bool = False
     """Whether CUDA examples may be shown."""
     model: str | None = None
@@ -46,22 +48,32 @@ class Examples:
     """Openings with examples from one index. Thread-safe. ConfigError where the index cannot be used."""
 
     def __init__(self, settings: ExampleSettings, room: int | None = None) -> None:
-        """`room`: tokens that examples may take in the model's window, where it is known."""
-        self._settings = settings
+        """`room`: tokens that a prompt may take in the model's window, where it is known: examples take at most half of
+        it, and what template and task leave.
+        """
+        self._settings, self._room = settings, room
         self._search = Search(Index(settings.index), _tokens, settings.model)
-        tokens = settings.tokens if room is None else min(settings.tokens, max(0, room))
-        self._limits = Limits(settings.count, tokens, settings.overlap, settings.cuda)
+        self._limits = Limits(
+            settings.count, settings.tokens, settings.overlap, settings.cuda, leak_similarity=settings.similarity
+        )
         self._lock = threading.Lock()
         self._held: dict[tuple[str, PromptSetting], tuple[Messages, Retrieved]] = {}
 
+    def within(self, room: int) -> None:
+        """From now on prompts take at most `room` tokens, see above; openings made before count no longer."""
+        with self._lock:
+            self._room = room
+            self._held.clear()
+
     @property
     def identity(self) -> dict[str, Any]:
-        """What of it changes prompts, by the names of the flags: a part of a run's fingerprint."""
+        """What of it changes prompts, as flags are named: a part of a run's fingerprint."""
         return {
             "rag-index": self._search.index.info.identity,
             "raicl-k": self._settings.count,
             "raicl-tokens": self._settings.tokens,
             "raicl-overlap": self._settings.overlap,
+            "raicl-similarity": self._settings.similarity,
             "raicl-cuda": self._settings.cuda,
         }
 
@@ -83,34 +95,56 @@ class Examples:
             return self._held[key]
 
     def _made(self, task: Task, prompt: PromptSetting) -> tuple[Messages, Retrieved]:
-        found, retrieved = self._search.examples(task.reference_code, self._limits, task.task_id)
-        return opening_messages(task, prompt, examples_text([_pair(e) for e in found]) or _NONE_FOUND), retrieved
+        without = opening_messages(task, prompt, _NONE_FOUND)
+        limits = self._limits
+        if self._room is not None:
+            room = min(self._room // 2, self._room - estimated_tokens(without))
+            limits = replace(limits, tokens=max(0, min(limits.tokens, room)))
+        found, retrieved = self._search.examples(task.reference_code, limits, task.task_id)
+        shown = examples_text([_pair(example) for example in found])
+        return (opening_messages(task, prompt, shown) if shown else without), retrieved
 
 
 def open_examples(config: RunConfig, window: int | None) -> Examples | None:
     """The examples that a run's settings ask for; None where they ask for none.
 
-    `window`: of the model, tokens, where it is known: examples take at most half of what it leaves for the prompt.
+    `window`: of the model, tokens, where it is known: prompts with their examples fit beside --max-tokens.
     ConfigError where template and index do not go together, or the index cannot be used.
     """
-    wanted = shows_examples(config.prompt)
-    if config.rag_index is None:
-        if wanted:
-            raise ConfigError(f"--prompt {config.prompt}: it shows examples: give the index with --rag-index")
-        return None
-    if not wanted:
-        raise ConfigError(
-            f"--rag-index: the template {config.prompt} has no $examples: use --prompt raicl, or put it there"
-        )
-    settings = ExampleSettings(
-        index=config.rag_index,
-        count=config.raicl_k,
-        tokens=config.raicl_tokens,
-        overlap=config.raicl_overlap,
-        cuda=config.raicl_cuda,
-        model=config.rag_model,
-    )
-    return Examples(settings, room=None if window is None else (window - config.max_tokens) // 2)
+    settings = None
+    if config.rag_index is not None:
+        settings = ExampleSettings(
+            index=config.rag_index, count=config.raicl_k, tokens=config.raicl_tokens, overlap=config.raicl_overlap,
+            cuda=config.raicl_cuda, model=config.rag_model,
+        )  # fmt: skip
+    return examples_for(config.prompt, settings, None if window is None else window - config.max_tokens)
+
+
+def index_content(uri: str) -> str:
+    """16 hex digits of what an index holds, wherever it lies. ConfigError where there is none."""
+    return index_identity(uri)
+
+
+def examples_for(
+    template: str, settings: ExampleSettings | None, room: int | None = None, prompt: str = "--prompt",
+    index: str = "--rag-index",
+) -> Examples | None:  # fmt: skip
+    """The examples for a template; None where neither template nor settings want any.
+
+    `room`: tokens that a prompt may take, where it is known. `prompt`, `index`: the flags that errors name.
+    ConfigError where template and index do not go together, or the index cannot be used.
+    """
+    check_together(template, settings is not None, prompt, index)
+    return None if settings is None else Examples(settings, room)
+
+
+def check_together(template: str, has_index: bool, prompt: str = "--prompt", index: str = "--rag-index") -> None:
+    """ConfigError where a template shows examples and there is no index, or the other way round."""
+    if shows_examples(template) == has_index:
+        return
+    if has_index:
+        raise ConfigError(f"{index}: the template {template} has no $examples: use {prompt} raicl, or put it there")
+    raise ConfigError(f"{prompt} {template}: it shows examples: give the index with {index}")
 
 
 def opening(examples: Examples | None, task: Task, prompt: PromptSetting) -> tuple[Messages, Retrieved | None]:

@@ -36,6 +36,8 @@ class Retrieved(BaseModel):
     """In the order of the prompt."""
     leak_overlap: float
     """Overlap from which a program counts as the task itself (--raicl-overlap)."""
+    leak_similarity: float | None = None
+    """Cosine from which it does; None where the index has no vectors, and in older traces."""
     leaks: int
     """Rows that were dropped for it."""
     note: str | None = None

@@ -42,6 +42,19 @@ def known(model: type[BaseModel], key: str, where: str, value: Any) -> str | Non
     raise ConfigError(f"{where}unknown setting {key!r}{advice}")
 
 
+def own_flags(model: type[BaseModel], argv: Sequence[str]) -> list[str]:
+    """`argv` with flags under other names for settings, `--prompt` or `--prompt=X`, under the model's own ones."""
+    names: Mapping[str, str] = getattr(model, "other_names", {})
+    found = []
+    for argument in argv:
+        flag, equals, value = argument.partition("=")
+        name = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        if name not in model.model_fields and names.get(name) in model.model_fields:
+            argument = f"--{names[name].replace('_', '-')}{equals}{value}"
+        found.append(argument)
+    return found
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error's line that asks whether the nearest known name was meant; empty where none is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)

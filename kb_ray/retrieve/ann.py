@@ -48,7 +48,10 @@ def trained(vectors: Any, kind: AnnKind) -> Any:
 
     count, dimension = vectors.shape
     index: Any
-    if kind == "hnsw":
+    if count < _TRAINED_PER_LIST:
+        # Too few for a single list, or for a graph to be worth it.
+        index = faiss.IndexFlatIP(dimension)
+    elif kind == "hnsw":
         index = faiss.IndexHNSWFlat(dimension, _NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = _BUILD_EFFORT
     else:
@@ -86,8 +89,8 @@ class AnnSearch:
         """(rows, inner products) of about the `count` nearest, the nearest first."""
         if hasattr(self._index, "hnsw"):
             self._index.hnsw.efSearch = max(_SEARCH_EFFORT, count)
-        else:
+        elif hasattr(self._index, "nprobe"):
             self._index.nprobe = max(1, round(self._index.nlist * _PROBED_SHARE))
-        scores, rows = self._index.search(np.asarray(vector, dtype=np.float32)[None], count)
+        scores, rows = self._index.search(np.asarray(vector, dtype=np.float32)[None], min(count, self._index.ntotal))
         found = rows[0] >= 0
         return rows[0][found], scores[0][found]

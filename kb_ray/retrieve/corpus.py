@@ -6,6 +6,8 @@ ids; not how examples are embedded or kept.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Episode, Verdict
 from kb_ray.retrieve.checking import unfit, with_entry_point
+from kb_ray.retrieve.computed import operations
 from kb_ray.retrieve.example import Example, Language
 from kb_ray.retrieve.program import core
 from kb_ray.tasks.hub import load_split
@@ -23,6 +26,7 @@ from kb_ray.tasks.kernelbook import kernelbook_rows
 from kb_ray.tasks.program import parse
 from kb_ray.tasks.rows import code_column
 from kb_ray.tasks.table import file_rows
+from kb_ray.traces.layout import sources
 from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.store import open_store
 
@@ -31,9 +35,23 @@ _KERNELS: Mapping[str, Language] = {"triton_code": "triton", "cuda_code": "cuda"
 _SAKANA_COLUMNS = ("PyTorch_Code_Module", "CUDA_Code", "Correct", "CUDA_Speedup_Native", "Task_ID")
 _INSTEAD = "where the hub is out of reach, give a local copy with --corpus file:PATH"
 _BATCH = 256
+_MARK = "\ufeff"
+"""Byte order mark."""
 
 Found = Example | str
 """An example, or why a row is none."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a corpus, to be gone through once."""
+
+    found: Iterator[Found]
+    total: int | None = None
+    """How many rows will be read, where it is known."""
+
+    def __iter__(self) -> Iterator[Found]:
+        return self.found
 
 
 @dataclass(frozen=True)
@@ -46,7 +64,7 @@ class Wanted:
     """Also kernels of the archive that it calls incorrect."""
 
 
-def read_corpus(spec: str, wanted: Wanted) -> Iterator[Found]:
+def read_corpus(spec: str, wanted: Wanted) -> Rows:
     """The rows of `kernelbook`, `sakana`, `traces:STORE` or `file:PATH`.
 
     Raises ConfigError, before the first row, where the corpus cannot be had or lacks a column.
@@ -67,7 +85,21 @@ def languages_of(spec: str) -> frozenset[Language]:
     return known.get(spec.partition(":")[0], frozenset({"triton"}))
 
 
-def _kernelbook() -> Iterator[Found]:
+def content_of(spec: str) -> str | None:
+    """16 hex digits that change with what a file or a store of traces holds; None for what is published, and for what
+    cannot be read, of which `read_corpus` says why.
+    """
+    kind, _, place = spec.partition(":")
+    if kind == "traces" and place:
+        return hashlib.sha256("\n".join(sources(open_store(place))).encode()).hexdigest()[:16]
+    try:
+        with Path(place).expanduser().open("rb") as data:
+            return hashlib.file_digest(data, "sha256").hexdigest()[:16] if kind == "file" else None
+    except OSError:
+        return None
+
+
+def _kernelbook() -> Rows:
     columns, rows = kernelbook_rows((*KERNELBOOK_PROGRAMS, "triton_code", "entry_point"), _INSTEAD)
     program = code_column(columns, KERNELBOOK, KERNELBOOK_PROGRAMS)
     code_column(columns, KERNELBOOK, ("triton_code",))
@@ -75,16 +107,15 @@ def _kernelbook() -> Iterator[Found]:
     def read() -> Iterator[Found]:
         for task_id, row in rows:
             found = row()
-            named = found.get("entry_point")
             yield _example(
                 found, program, "triton_code", example_id=task_id, corpus="kernelbook",
-                entry_point=str(named) if named else None, init_convention="args_kwargs",
+                entry_point=found.get("entry_point") or None, init_convention="args_kwargs",
             )  # fmt: skip
 
-    return read()
+    return Rows(read())
 
 
-def _sakana(wanted: Wanted) -> Iterator[Found]:
+def _sakana(wanted: Wanted) -> Rows:
     splits = []
     for level in wanted.sakana_levels:
         rows, columns = load_split(SAKANA, f"level_{level}", _INSTEAD)
@@ -98,13 +129,19 @@ def _sakana(wanted: Wanted) -> Iterator[Found]:
                 if not row["Correct"] and not wanted.include_incorrect:
                     yield "kernel is not correct"
                     continue
-                speedup = row["CUDA_Speedup_Native"]
                 yield _example(
                     row, "PyTorch_Code_Module", "CUDA_Code", example_id=f"sakana/{level}/{row['Task_ID']}_{number}",
-                    corpus="sakana", speedup=float(speedup) if speedup == speedup and speedup is not None else None,
+                    corpus="sakana", speedup=_speedup(row["CUDA_Speedup_Native"]), correct=bool(row["Correct"]),
                 )  # fmt: skip
 
-    return read()
+    return Rows(read(), sum(len(rows) for _, rows in splits))
+
+
+def _speedup(value: object) -> float | None:
+    """What an archive says of speed; None for what is none, such as infinity."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None
 
 
 def _rows(rows: Any) -> Iterator[dict[str, Any]]:
@@ -115,7 +152,7 @@ def _rows(rows: Any) -> Iterator[dict[str, Any]]:
             yield dict(zip(names, values, strict=True))
 
 
-def _file(path: str, wanted: Wanted) -> Iterator[Found]:
+def _file(path: str, wanted: Wanted) -> Rows:
     columns, rows = file_rows(path, _KERNELS)
     where = f"file:{path}"
     program = code_column(columns, where)
@@ -140,10 +177,10 @@ def _file(path: str, wanted: Wanted) -> Iterator[Found]:
                     language=language, entry_point=found.get("entry_point") or None,
                 )  # fmt: skip
 
-    return read()
+    return Rows(read(), len(rows))
 
 
-def _traces(place: str) -> Iterator[Found]:
+def _traces(place: str) -> Rows:
     found = survey(open_store(place))
 
     def read() -> Iterator[Found]:
@@ -151,7 +188,7 @@ def _traces(place: str) -> Iterator[Found]:
         for episode in read_episodes(found):
             for turn in episode.turns:
                 verdict, code = turn.verdict, turn.triton_code
-                merit = (verdict.trusted, verdict.speedup or 0.0)
+                merit = (verdict.trusted, verdict.speedup or 0.0 if verdict.trusted else 0.0)
                 held = best.get(episode.task.task_id)
                 if verdict.correct and code is not None and (held is None or merit > held[0]):
                     best[episode.task.task_id] = (merit, episode, verdict, code)
@@ -159,11 +196,11 @@ def _traces(place: str) -> Iterator[Found]:
             task = episode.task
             yield _example(
                 {"program": task.reference_code, "kernel": code}, "program", "kernel", example_id=task_id,
-                corpus="traces", speedup=verdict.speedup, verdict=str(verdict.status),
-                entry_point=task.entry_point, init_convention=task.init_convention,
+                corpus="traces", speedup=verdict.speedup, correct=verdict.correct, verdict=str(verdict.status),
+                trusted=verdict.trusted, entry_point=task.entry_point, init_convention=task.init_convention,
             )  # fmt: skip
 
-    return read()
+    return Rows(read())
 
 
 def _example(
@@ -174,17 +211,33 @@ def _example(
     code, translated = row.get(program), row.get(kernel)
     if not _is_text(code) or not _is_text(translated):
         return "program is missing" if not _is_text(code) else "kernel is missing"
+    if not _is_encodable(str(code)) or not _is_encodable(str(translated)):
+        return "program or kernel holds half a character"
+    entry_point = fields.get("entry_point")
+    if entry_point is not None and not (_is_text(entry_point) and _is_encodable(str(entry_point))):
+        return "entry_point is no text"
+    program_code, kernel_code = str(code).removeprefix(_MARK), str(translated).removeprefix(_MARK)
     try:
-        parse(str(code))
+        parse(program_code)
     except TaskError:
         return "program is no valid Python"
-    if reason := unfit(str(translated), language):
+    if reason := unfit(kernel_code, language):
         return reason
-    translated = with_entry_point(str(translated)) if language == "triton" else str(translated)
-    own = core(str(code))
+    own = core(program_code)
     return Example(
-        language=language, digest=own.digest, text=own.text, pytorch_code=str(code), kernel_code=translated, **fields
-    )
+        language=language, digest=own.digest, text=own.text, operations=operations(program_code),
+        pytorch_code=program_code,
+        kernel_code=with_entry_point(kernel_code) if language == "triton" else kernel_code, **fields,
+    )  # fmt: skip
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether a text can be written: half of a surrogate pair, as JSON may spell it, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_text(value: object) -> bool:

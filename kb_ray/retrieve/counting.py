@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from kb_ray.retrieve.layout import Corpus
 
 _DUPLICATE = "read before"
 _UNVERIFIED = "not called correct by our verifier"
+_UNJUDGED = "not judged by our verifier, twice for reasons of its own"
 
 Batch = list[tuple[str, Example]]
 """(corpus as it was asked for, example) of what goes into one part."""
@@ -31,10 +32,10 @@ class Count:
     dropped: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def refuse(self) -> None:
-        """One that was kept did not pass the verifier."""
+    def refuse(self, judged: bool = True) -> None:
+        """One that was kept did not pass the verifier, or got no verdict."""
         self.kept -= 1
-        self.dropped[_UNVERIFIED] += 1
+        self.dropped[_UNVERIFIED if judged else _UNJUDGED] += 1
 
     def corpus(self, spec: str) -> Corpus:
         """The record of it."""
@@ -43,9 +44,9 @@ class Count:
         )
 
 
-def batches(corpora: Mapping[str, Iterator[Found]], counts: Mapping[str, Count], size: int) -> Iterator[Batch]:
+def batches(corpora: Mapping[str, Iterable[Found]], counts: Mapping[str, Count], size: int) -> Iterator[Batch]:
     """The examples of all corpora in order, `size` at a time; counts every row."""
-    batch, seen = Batch(), set[bytes]()
+    batch, seen, ids = Batch(), set[bytes](), Counter[str]()
     for spec, rows in corpora.items():
         count = counts[spec]
         for found in rows:
@@ -59,6 +60,10 @@ def batches(corpora: Mapping[str, Iterator[Found]], counts: Mapping[str, Count],
                 continue
             seen.add(mark)
             count.kept += 1
+            ids[found.example_id] += 1
+            if (number := ids[found.example_id]) > 1:
+                # Two files of one name, or two stores with one task.
+                found = found.model_copy(update={"example_id": f"{found.example_id}#{number}"})
             count.digest.update(found.example_id.encode("utf-8", "surrogatepass") + mark)
             batch.append((spec, found))
             if len(batch) == size:

@@ -16,8 +16,8 @@ from kb_ray.records import Record
 
 Language = Literal["triton", "cuda"]
 
-# A lookup reads the groups of the rows it wants: at 5 to 15 kB a row, a group is half a megabyte.
-ROW_GROUP_ROWS = 64
+# A lookup reads the groups of the rows it wants: at 5 to 15 kB a row, a group is a hundred kilobytes.
+ROW_GROUP_ROWS = 16
 _TEXT = pa.string()
 SCHEMA = pa.schema(
     {
@@ -26,15 +26,18 @@ SCHEMA = pa.schema(
         "language": _TEXT,
         "digest": _TEXT,
         "text": _TEXT,
+        "operations": _TEXT,
         "speedup": pa.float64(),
+        "correct": pa.bool_(),
         "verdict": _TEXT,
+        "trusted": pa.bool_(),
         "pytorch_code": _TEXT,
         "kernel_code": _TEXT,
         "entry_point": _TEXT,
         "init_convention": _TEXT,
     }
 )
-SMALL = ("example_id", "language", "digest", "speedup", "verdict")
+SMALL = ("example_id", "language", "digest", "operations", "speedup", "correct", "verdict", "trusted")
 """Columns that a reader holds of every row."""
 
 
@@ -50,16 +53,35 @@ class Example(Record):
     """Of the program, `program.Core.digest`."""
     text: str
     """What is embedded of the program, `program.Core.text`."""
+    operations: str = ""
+    """What the program computes, `computed.operations`."""
     speedup: float | None = None
-    """Reference time over kernel time, as the corpus or our verdict has it."""
+    """Reference time over kernel time: ours where our verifier was asked and timed it, else the corpus's."""
+    correct: bool | None = None
+    """Whether the kernel is correct, as our verdict or else the corpus says; None where neither says."""
     verdict: str | None = None
     """Status that our verifier gave; None where it was not asked."""
+    trusted: bool | None = None
+    """Whether our verdict's timing can be trusted; None where there is no verdict."""
     pytorch_code: str
     kernel_code: str
     entry_point: str | None = None
     """Class or function of the program, where the corpus names it."""
     init_convention: str | None = None
     """`args` or `args_kwargs`, where the corpus has one."""
+
+
+def merit(
+    language: str, correct: bool | None, verdict: str | None, trusted: bool | None, speedup: float | None
+) -> tuple[float, ...]:
+    """What speaks for a kernel among those of one program, the greater the better.
+
+    Not known to be wrong; in the language that is asked for; verified with a trusted timing, verified, not verified;
+    then the faster, where the figure is ours and trusted or the corpus's own.
+    """
+    verified = (2 if trusted else 1) if verdict is not None else 0
+    counts = speedup is not None and (verdict is None or bool(trusted))
+    return (correct is not False, language == "triton", verified, speedup if counts and speedup else 0.0)
 
 
 def encode(examples: Sequence[Example]) -> bytes:

@@ -4,7 +4,7 @@
     parts/00000-HASH.parquet         examples
     parts/00000-HASH.npy             their vectors, float32 [rows, dimension] of length 1; a lexical index has none
     parts/00000-HASH.verdicts.parquet  what the verifier said of every kernel it was asked about, with --verify
-    ann.faiss                        a FAISS index over all vectors, with --ann
+    ann/HNSW-LANGUAGE-HASH.faiss     a FAISS index over the vectors of one language, with --ann
 
 Knows names and fields; reads no vectors and no code.
 """
@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from kb_ray.errors import ConfigError
 from kb_ray.records import Record
+from kb_ray.retrieve.example import Language
 from kb_ray.traces.store import Store
 
-FORMAT = 1
+FORMAT = 2
 INFO_KEY = "index.json"
 PARTS_PREFIX = "parts/"
-ANN_KEY = "ann.faiss"
+ANN_PREFIX = "ann/"
+# Nothing else may lie in an index: what is named in its metadata is read from, and copied to, these places only.
+_KEY = r"^(parts/\d{5,9}-[0-9a-f]{16}\.(parquet|npy)|ann/(hnsw|ivf)-(triton|cuda)-[0-9a-f]{16}\.faiss)$"
 
 AnnKind = Literal["hnsw", "ivf"]
 
@@ -32,8 +35,8 @@ AnnKind = Literal["hnsw", "ivf"]
 class File(Record):
     """One file of an index."""
 
-    key: str
-    size: int
+    key: Annotated[str, Field(pattern=_KEY)]
+    size: Annotated[int, Field(ge=0)]
     """Bytes."""
     sha256: str
 
@@ -46,7 +49,7 @@ class File(Record):
 class Part(Record):
     """Examples that were embedded together: the unit in which a build goes on after it was killed."""
 
-    rows: int
+    rows: Annotated[int, Field(ge=1)]
     examples: File
     vectors: File | None
 
@@ -57,12 +60,18 @@ class Embedding(Record):
     kind: Literal["model", "lexical"]
     model: str | None = None
     """Name on the hub, or the folder it was loaded from."""
-    dimension: int | None = None
+    dimension: Annotated[int, Field(ge=1)] | None = None
     normalised: bool = True
     text_version: int
     """Of the text that is made of a program, `program.TEXT_VERSION`."""
     probe: tuple[float, ...] | None = None
     """The vector of a fixed program: another model gives another one."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kind == "model" and (self.model is None or self.dimension != len(self.probe or ())):
+            raise ValueError("a model's name, dimension or probe is missing")
+        return self
 
 
 class Corpus(Record):
@@ -78,10 +87,10 @@ class Corpus(Record):
 
 
 class Ann(Record):
-    """The FAISS index."""
+    """The FAISS indexes, one for each language that there is."""
 
     kind: AnnKind
-    file: File
+    files: dict[Language, File]
 
 
 class IndexInfo(Record):
@@ -99,6 +108,21 @@ class IndexInfo(Record):
     """Version that built it."""
     created_at: str
 
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        vectors = self.embedding.kind == "model"
+        if self.count != sum(part.rows for part in self.parts) or not self.parts:
+            raise ValueError("the count is not that of the parts")
+        if any((part.vectors is not None) != vectors for part in self.parts) or (self.ann is not None and not vectors):
+            raise ValueError("vectors do not go with the kind of search")
+        return self
+
+    @property
+    def files(self) -> list[File]:
+        """Every file of the index but its metadata."""
+        found = [file for part in self.parts for file in (part.examples, part.vectors) if file]
+        return [*found, *(self.ann.files.values() if self.ann else ())]
+
     @property
     def identity(self) -> str:
         """16 hex digits of the content: equal wherever the index lies, part of a run's fingerprint."""
@@ -111,6 +135,11 @@ class IndexInfo(Record):
 def part_name(number: int, content: str) -> str:
     """Key of a part without its ending; `content` is the hash of what goes into it."""
     return f"{PARTS_PREFIX}{number:05d}-{content}"
+
+
+def ann_key(kind: AnnKind, language: Language, data: bytes) -> str:
+    """Key of a FAISS file: named by its content, so that no build takes another's away."""
+    return f"{ANN_PREFIX}{kind}-{language}-{hashlib.sha256(data).hexdigest()[:16]}.faiss"
 
 
 def read_info(store: Store) -> IndexInfo | None:

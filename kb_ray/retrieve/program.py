@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from kb_ray.likeness import bare
 
-TEXT_VERSION = 1
+TEXT_VERSION = 2
 """Changes whenever the same program could be embedded as another text."""
 
 _RUN = 5
@@ -86,11 +86,27 @@ def _reduced(tree: ast.Module) -> ast.Module:
         for node in ast.walk(statement)
         if isinstance(node, ast.Name)
     }
+    used = _with_what_they_use(used, kept)
     body = [statement for statement in kept if not _is_unused_constant(statement, used)] or kept or tree.body
     own = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(_attributes(body)))}
     reduced = ast.Module(body=body, type_ignores=[])
     changed: ast.Module = _Resolved(imported, own).visit(reduced)
     return changed
+
+
+def _with_what_they_use(used: set[str], body: list[ast.stmt]) -> set[str]:
+    """The names in use, and those from which constants in use are made: of `N = 3; M = N * 2` both where M is used."""
+    while True:
+        further = {
+            node.id
+            for statement in body
+            if isinstance(statement, ast.Assign) and not _is_unused_constant(statement, used)
+            for node in ast.walk(statement.value)
+            if isinstance(node, ast.Name)
+        }
+        if further <= used:
+            return used
+        used = used | further
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import InfraError, TaskError
-from kb_ray.records import Status, Task, Verdict
+from kb_ray.records import Record, Status, Task, Verdict
 from kb_ray.retrieve.example import Example
 from kb_ray.tasks.program import InitConvention
 from kb_ray.tasks.rows import row_task
@@ -24,25 +24,48 @@ from kb_ray.tasks.rows import row_task
 _TEXT = pa.string()
 _SCHEMA = pa.schema(
     {"example_id": _TEXT, "status": _TEXT, "stage": _TEXT, "correct": pa.bool_(), "trusted": pa.bool_(),
-     "speedup": pa.float64(), "error": _TEXT, "device": _TEXT, "verifier_version": _TEXT}
+     "speedup": pa.float64(), "error": _TEXT, "device": _TEXT, "verifier_version": _TEXT, "tries": pa.int64()}
 )  # fmt: skip
+_MOST_TRIES = 2
+"""Starts of a build in which a kernel is asked about again after our own side failed."""
 
 Evaluate = Callable[[BenchRequest], Verdict]
 """Gives a verdict; called from several threads."""
 
 
-@dataclass(frozen=True)
-class Verified:
-    """An example and what became of it. `verdict` None: it could not be asked about, `reason` says why."""
+class Outcome(Record):
+    """What the verifier said of one example, as a row of the file that keeps it."""
 
-    example: Example
-    verdict: Verdict | None
-    reason: str = ""
+    example_id: str
+    status: str | None = None
+    """None: it could not be asked about, `error` says why."""
+    stage: str | None = None
+    correct: bool
+    trusted: bool | None = None
+    speedup: float | None = None
+    error: str | None = None
+    device: str | None = None
+    verifier_version: str | None = None
+    tries: int = 1
+    """Starts of a build that asked."""
 
     @property
-    def correct(self) -> bool:
-        """Whether the verifier called the kernel correct, now or in the run that the example is from."""
-        return self.example.verdict == Status.OK if self.verdict is None else self.verdict.correct
+    def unjudged(self) -> bool:
+        """Whether our own side failed, so that nothing is known of the kernel."""
+        return self.status == Status.INFRA_ERROR
+
+    @property
+    def to_be_asked(self) -> bool:
+        """Whether another start asks again."""
+        return self.unjudged and self.tries < _MOST_TRIES
+
+
+@dataclass(frozen=True)
+class Verified:
+    """An example, with what our verdict changes of it, and what became of it."""
+
+    example: Example
+    outcome: Outcome
 
 
 class Verifier:
@@ -51,58 +74,76 @@ class Verifier:
     def __init__(self, evaluate: Evaluate, settings: BenchSettings, concurrency: int) -> None:
         self._evaluate, self._settings, self._concurrency = evaluate, settings, concurrency
 
-    def __call__(self, examples: Sequence[Example]) -> list[Verified]:
+    def __call__(self, examples: Sequence[Example], earlier: Mapping[str, Outcome]) -> list[Verified]:
         """The examples in their order, with verdict and, where it was timed, our speedup.
 
-        InfraError where there is no verdict on any of those asked about: then it is our side that fails. On some, it
-        is their programs that do not run.
+        `earlier`: what earlier starts of the same build were told, by example; only what is to be asked again is.
+        InfraError where there is no verdict on any of several: then it is our side that fails. On some, it may be their
+        programs that do not run.
         """
         with ThreadPoolExecutor(self._concurrency) as threads:
-            found = list(threads.map(self._verify, examples))
-        asked = [item.verdict for item in found if item.verdict is not None]
-        if len(asked) > 1 and all(verdict.status is Status.INFRA_ERROR for verdict in asked):
-            error = asked[0].error
-            raise InfraError(f"no kernel of {len(asked)} could be verified: {error.message if error else 'no reason'}")
+            found = list(threads.map(lambda example: self._verify(example, earlier.get(example.example_id)), examples))
+        asked = [item.outcome for item in found if item.outcome.status is not None]
+        if len(asked) > 1 and all(outcome.unjudged for outcome in asked):
+            raise InfraError(f"no kernel of {len(asked)} could be verified: {asked[0].error or 'no reason'}")
         return found
 
-    def _verify(self, example: Example) -> Verified:
+    def _verify(self, example: Example, earlier: Outcome | None) -> Verified:
+        if earlier is not None and not earlier.to_be_asked:
+            return Verified(_judged(example, earlier), earlier)
         if example.verdict is not None:
-            return Verified(example, None, "verified in the run that it is from")
+            return _unasked(example, "verified in the run that it is from", correct=bool(example.correct))
         if example.language != "triton":
-            return Verified(example, None, "only Triton kernels can be verified")
+            return _unasked(example, "only Triton kernels can be verified")
         try:
             task = _task(example)
         except TaskError as error:
-            return Verified(example, None, f"the program {error}")
+            return _unasked(example, f"the program {error}")
         request = BenchRequest(
             request_id=f"index-{uuid.uuid4().hex}",
             task=task, kernel_code=example.kernel_code, settings=self._settings,
         )  # fmt: skip
-        verdict = self._evaluate(request)
-        found = {"verdict": str(verdict.status), "speedup": verdict.speedup or example.speedup}
-        return Verified(example.model_copy(update=found), verdict)
+        outcome = _outcome(example, self._evaluate(request), 1 if earlier is None else earlier.tries + 1)
+        return Verified(_judged(example, outcome), outcome)
 
 
-def encode_verdicts(verified: Sequence[Verified]) -> bytes:
+def encode_outcomes(verified: Sequence[Verified]) -> bytes:
     """A Parquet file with a row for each example."""
-    rows = [
-        {
-            "example_id": item.example.example_id,
-            "status": str(verdict.status) if verdict else None,
-            "stage": str(verdict.stage) if verdict else None,
-            "correct": item.correct,
-            "trusted": verdict.trusted if verdict else None,
-            "speedup": verdict.speedup if verdict else None,
-            "error": verdict.error.message if verdict and verdict.error else item.reason or None,
-            "device": verdict.env.device if verdict else None,
-            "verifier_version": verdict.verifier_version if verdict else None,
-        }
-        for item in verified
-        for verdict in [item.verdict]
-    ]
+    rows = [item.outcome.model_dump() for item in verified]
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), sink, compression="zstd")
     return sink.getvalue()
+
+
+def decode_outcomes(data: bytes) -> dict[str, Outcome]:
+    """What `encode_outcomes` wrote, by example; empty where it is no such file: then all are asked about again."""
+    try:
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+        return {row["example_id"]: Outcome.model_validate(row) for row in rows}
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return {}
+
+
+def _judged(example: Example, outcome: Outcome) -> Example:
+    """The example with our verdict in place of what its corpus says, also of its speed: only what we timed counts."""
+    if outcome.status is None:
+        return example
+    found = {
+        "verdict": outcome.status, "correct": outcome.correct, "trusted": outcome.trusted, "speedup": outcome.speedup,
+    }  # fmt: skip
+    return example.model_copy(update=found)
+
+
+def _unasked(example: Example, why: str, correct: bool = False) -> Verified:
+    return Verified(example, Outcome(example_id=example.example_id, correct=correct, error=why))
+
+
+def _outcome(example: Example, verdict: Verdict, tries: int) -> Outcome:
+    return Outcome(
+        example_id=example.example_id, status=str(verdict.status), stage=str(verdict.stage), correct=verdict.correct,
+        trusted=verdict.trusted, speedup=verdict.speedup, error=verdict.error.message if verdict.error else None,
+        device=verdict.env.device, verifier_version=verdict.verifier_version, tries=tries,
+    )  # fmt: skip
 
 
 def _task(example: Example) -> Task:

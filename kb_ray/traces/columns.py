@@ -123,6 +123,7 @@ _RETRIEVED = pa.struct(
         "wanted": _INT,
         "examples": pa.list_(pa.struct({"example_id": _TEXT, "language": _TEXT, "score": _REAL, "overlap": _REAL})),
         "leak_overlap": _REAL,
+        "leak_similarity": _REAL,
         "leaks": _INT,
         "note": _TEXT,
     }

@@ -12,6 +12,9 @@ from kb_ray.config import Fixed
 GROUPS = ("dataset_builder", "model_config", "lora_config", "extensions")
 """Under which they group settings, in YAML or before a dot: what counts is the name in it."""
 NAMES: Mapping[str, str] = {
+    # As a run of traces has them.
+    "prompt": "prompt_option",
+    "rag_index": "rag_index_path",
     # The third document.
     "log_path": "output",
     # The second.

@@ -20,13 +20,15 @@ from kb_ray.traces.run import RunInfo, open_run
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.sink import TraceSink
 from kb_ray.traces.store import open_store
-from kb_ray.training.rl_run import Judges, RlSettings, Say, opening_of, tasks_of, train
+from kb_ray.training.openings import Openings, with_content
+from kb_ray.training.rl_run import Judges, RlSettings, Say, tasks_of, train
 
 _SAVE_INTERVAL = 64
 
 
 async def run(settings: RlSettings, command: str, say: Say, address: str | None = None) -> int:
     """The whole run; optimizer steps taken in all. What is finished is flushed whatever happens."""
+    settings = with_content(settings)
     tasks = tasks_of(settings, say)
     store = open_store(settings.output)
     store.check_writable()
@@ -40,7 +42,7 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
         info = open_run(store, _info(settings, command, run_id, device))
         lease = Lease(store, Shard(), info.run_id, tell=say)
         await asyncio.to_thread(lease.take)
-        opening = opening_of(settings, device)
+        opening = Openings(settings, device)
         workers = settings.bench_workers
         if workers is None and settings.train_workers > 1:
             # One to each GPU that no process learns on.

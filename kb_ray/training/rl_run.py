@@ -1,6 +1,6 @@
 """A run of best-of-N or GRPO: batches, checkpoints, every attempt kept as a trace; gone on with where it was stopped.
 
-`train` is the loop, given who judges; `tasks_of` and `opening_of` say on what. Connecting to Ray is the command's.
+`train` is the loop, given who judges; `tasks_of` says on what. Connecting to Ray is the command's.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from kb_ray.bench.site import site
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.learn import metrics
 from kb_ray.learn.curriculum import LevelMix
 from kb_ray.learn.grpo import Batch, Grpo, Progress
 from kb_ray.learn.rollouts import Verify
 from kb_ray.learn.stepping import NotTaken, Trainee
-from kb_ray.prompts.opening import PromptSetting
-from kb_ray.raicl import Examples, ExampleSettings, opening
 from kb_ray.records import Episode, Message, Retrieved, Task
 from kb_ray.refine import to_episode
 from kb_ray.tasks import entries
@@ -28,6 +25,7 @@ from kb_ray.traces.run import episode_id
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.learners import learner_of, sampler_of
+from kb_ray.training.openings import Openings
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.serving import Served
 from kb_ray.training.tracking import Tracker
@@ -76,6 +74,8 @@ async def _train(
         if settings.vllm_url is not None or settings.adapters_path is not None:
             newest = (await stack.enter_async_context(Served(settings, learner, judges.run_id))).newest
         sampler = await newest() if newest else sampler_of(learner, judges.run_id, settings)
+        if isinstance(opening_, Openings):
+            opening_.within(sampler.window)
         loop = Grpo(
             settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
             lambda task: opening_(task)[0], progress=progress, newest=newest,
@@ -138,21 +138,6 @@ def tasks_of(settings: RlSettings, on_skip: Say) -> list[Task]:
     if not found:
         raise ConfigError("--tasks: there is no task to train on")
     return list(found.values())
-
-
-def opening_of(settings: RlSettings, device: Literal["cuda", "cpu"]) -> Opening:
-    """The first messages of a task. ConfigError where the index of examples cannot be used."""
-    here = site()
-    gpu = here.gpu if device == "cuda" else None
-    prompt = PromptSetting(
-        template=settings.prompt_option, device=device, gpu=gpu, torch=here.torch, triton=here.triton
-    )
-    if settings.prompt_option == "raicl" and settings.rag_index_path is None:
-        raise ConfigError("--prompt-option raicl: name an index with --rag-index-path")
-    examples = None
-    if settings.rag_index_path is not None:
-        examples = Examples(ExampleSettings(index=settings.rag_index_path, count=settings.raicl_k))
-    return lambda task: opening(examples, task, prompt)
 
 
 def _episodes(batch: Batch, number: int, settings: RlSettings, run_id: str, fingerprint: str) -> list[Episode]:

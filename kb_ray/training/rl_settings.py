@@ -6,9 +6,9 @@ is done.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.config import Shown
@@ -57,8 +57,16 @@ class RolloutSettings(TrainSettings):
     """Prompt template, as --prompt of a run; raicl needs an index."""
     rag_index_path: Annotated[str | None, Shown("folder or URL", "none", "index")] = None
     """Index of examples for prompts."""
-    raicl_k: Annotated[int, Field(ge=0, le=100), Shown("examples")] = 3
+    rag_model: Annotated[str | None, Shown("name or folder", "the index's", "embedding model")] = None
+    """Embedding model of the index, where it lies elsewhere here."""
+    raicl_k: Annotated[int, Field(ge=1, le=16), Shown("examples")] = 3
     """Examples of each prompt."""
+    raicl_tokens: Annotated[int, Field(ge=100, le=1_000_000), Shown("tokens")] = 12_000
+    """Tokens of all examples of a prompt, at most, rather overestimated."""
+    raicl_overlap: Annotated[float, Field(gt=0, le=1), Shown("share of token runs")] = 0.9
+    """Overlap with the task's program from which an example counts as the task itself and is left out."""
+    raicl_cuda: Annotated[bool, Shown("switch")] = False
+    """Let CUDA examples be shown too."""
     reward: Annotated[Scheme, Shown("scheme")] = "kevin"
     """kevin: 0.3 and the speedup; staged: by stage, up to 1; weighted: by the weights below."""
     reward_format_weight: Share = 0.1
@@ -97,6 +105,20 @@ class RolloutSettings(TrainSettings):
     """Timed calls of each side."""
     n_warmup: Annotated[int, Field(ge=1, le=1_000), Shown("calls")] = 10
     """Untimed calls before the timed ones."""
+
+    _index: str | None = PrivateAttr(default=None)
+
+    def of_index(self, content: str) -> Self:
+        """The same settings with the hash of what their index holds."""
+        found = self.model_copy()
+        found._index = content
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        """See TrainSettings. An index counts by its content where that is known, and may be moved."""
+        found = super().identity()
+        del found["rag_model"]
+        return found | {"rag_index_path": self._index or self.rag_index_path}
 
     def sampling(self) -> Sampling:
         """How answers are drawn."""

@@ -171,9 +171,39 @@ def test_an_index_on_s3_is_built_once_read_from_a_copy_and_refused_when_damaged(
     part = store.list("parts/")[0]
     store.delete(part)
     assert len(Index(uri)) == 60, "what was copied is not fetched again"
+    copies = sorted((tmp_path / "cache").rglob("*.parquet"))
+    damaged = copies[1].read_bytes()
+    copies[1].write_bytes(damaged[:50] + b"?" + damaged[51:])
+    assert Index(uri).texts() == [core(pair.pytorch_code).text for pair in PAIRS[:60]], "a damaged copy stays"
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(ConfigError, match=f"{Path(part).name} is missing"):
         Index(uri)
+
+
+def test_metadata_on_s3_cannot_have_anything_written_outside_the_cache(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**s3_server.env, "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    lexical_index(tmp_path)
+    store, local = open_store(f"s3://{s3_server.bucket}/foreign-{tmp_path.name}"), LocalStore(str(tmp_path / "index"))
+    for key in local.list("parts/"):
+        store.replace(key, local.get(key) or b"")
+    for key in (str(tmp_path / "absolute.parquet"), "../../../../above.parquet", "parts/../../x.parquet"):
+        info = json.loads(local.get("index.json") or b"")
+        info["parts"][0]["examples"]["key"] = key
+        store.replace("index.json", json.dumps(info).encode())
+        with pytest.raises(ConfigError, match=r"index\.json is damaged"):
+            Index(store.uri)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "pairs.jsonl"]
+
+
+def test_two_builds_of_the_same_at_once_both_end_well(tmp_path: Path) -> None:
+    spec = f"file:{write_pairs(tmp_path / 'p.jsonl', PAIRS[:60])}"
+    arguments = ["--corpus", spec, "--embed-with", "lexical", "--part-rows", "20", "--output", str(tmp_path / "index")]
+    both = [start(*arguments), start(*arguments)]
+    assert [outcome(process, 120)[0] for process in both] == [0, 0]
+    assert len(Index(str(tmp_path / "index"))) == 60
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "training.serving": (*PURE, "learn", "model.openai_http", "model.tokens_http", "traces", "training"),
     "training.mailbox": (),
     "training.rl_settings": (*PURE, "bench.protocol", "config", "learn", "score", "training.settings"),
-    "training.rl_run": (*PURE, "bench.site", "learn", "prompts", "raicl", "refine", "tasks", "traces", "training"),
+    "training.rl_run": (*PURE, "learn", "prompts", "refine", "tasks", "traces", "training"),
+    "training.openings": (*PURE, "bench.site", "prompts", "raicl", "training.rl_settings"),
     "training.rl_command": (
         *PURE, "bench.pool", "bench.protocol", "cluster", "flagging", "learn", "preflight", "traces", "training",
     ),

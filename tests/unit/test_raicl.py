@@ -11,7 +11,7 @@ from kb_ray.config import RunConfig
 from kb_ray.errors import ConfigError
 from kb_ray.prompts.budget import estimated_tokens
 from kb_ray.prompts.opening import PromptSetting, opening_messages
-from kb_ray.raicl import Examples, ExampleSettings, open_examples, opening
+from kb_ray.raicl import Examples, ExampleSettings, examples_for, open_examples, opening
 from kb_ray.tasks.folder import builtin_entries
 from tests.unit.retrieve.material import lexical_index
 
@@ -52,19 +52,25 @@ def test_what_changes_prompts_changes_the_identity_and_the_place_does_not(index:
     others = [
         ExampleSettings(index=str(tmp_path / "other" / "index")), ExampleSettings(index=index, count=2),
         ExampleSettings(index=index, tokens=999), ExampleSettings(index=index, overlap=0.5),
-        ExampleSettings(index=index, cuda=True),
+        ExampleSettings(index=index, cuda=True), ExampleSettings(index=index, similarity=0.9),
     ]  # fmt: skip
     assert all(Examples(settings).identity != first for settings in others)
 
 
-def test_examples_take_at_most_half_of_what_the_window_leaves(index: str) -> None:
-    limited = open_examples(config(index, max_tokens=1000, raicl_k=8), window=3000)
+WITHOUT = estimated_tokens(opening_messages(TASK, PROMPT, "None was found for this program."))
+
+
+@pytest.mark.parametrize("left", [-500, 0, 20, 200, 600, 1500, WITHOUT, 3 * WITHOUT, 10 * WITHOUT])
+def test_prompt_and_examples_fit_beside_the_answer_and_examples_take_half_at_most(index: str, left: int) -> None:
+    """`left`: tokens of the window that neither the answer nor template and task take."""
+    limited = open_examples(config(index, max_tokens=1000, raicl_k=8), window=1000 + WITHOUT + left)
     assert limited is not None
     messages, retrieved = limited.opening(TASK, PROMPT)
-    without = estimated_tokens(opening_messages(TASK, PROMPT, ""))
-    assert 0 < len(retrieved.examples) < 8
-    assert "no more fit into 1000 tokens" in (retrieved.note or "")
-    assert estimated_tokens(messages) - without <= 1000
+    used = estimated_tokens(messages)
+    assert used == WITHOUT if not retrieved.examples else used <= WITHOUT + left
+    assert used - WITHOUT <= max(0, (WITHOUT + left) // 2)
+    assert bool(retrieved.examples) == (left >= 1500)
+    assert (retrieved.note is None) == (len(retrieved.examples) == 8)
 
 
 def test_a_window_without_room_leaves_the_prompt_without_examples(index: str) -> None:
@@ -83,6 +89,8 @@ def test_template_and_index_must_go_together(index: str, tmp_path: Path) -> None
     assert open_examples(config(None, prompt="terse"), None) is None
     own = tmp_path / "own.md"
     own.write_text("<!-- user -->\n$reference\n${examples}\n")
+    with pytest.raises(ConfigError, match=r"--prompt-option .*own\.md: it shows examples.*--rag-index-path"):
+        examples_for(str(own), None, prompt="--prompt-option", index="--rag-index-path")
     found = open_examples(config(index, prompt=str(own)), None)
     assert found is not None
     messages, _ = found.opening(TASK, PROMPT.model_copy(update={"template": str(own)}))

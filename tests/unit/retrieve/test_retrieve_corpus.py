@@ -15,9 +15,11 @@ from kb_ray.retrieve import corpus
 from kb_ray.retrieve.checking import unfit, with_entry_point
 from kb_ray.retrieve.corpus import Wanted, read_corpus, wanted_specs
 from kb_ray.retrieve.example import Example
+from kb_ray.retrieve.index import Index
 from kb_ray.tasks import kernelbook
+from kb_ray.traces.store import LocalStore
 from tests.unit.exporting.stories import store_of, story, task
-from tests.unit.retrieve.material import write_pairs
+from tests.unit.retrieve.material import lexical_build, rows_of, write_pairs
 
 PAIR = next(iter(pairs(1, 0)))
 CUDA = "#include <torch/extension.h>\n// an odd } here\n__global__ void k(float* x) { x[0] = 1.0f; }\n"
@@ -53,6 +55,51 @@ def test_rows_of_a_file_become_examples_and_the_rest_says_why_not(tmp_path: Path
     ]  # fmt: skip
 
 
+def test_values_of_the_wrong_kind_cost_their_row_and_marks_at_the_beginning_go(tmp_path: Path) -> None:
+    program, kernel = PAIR.pytorch_code, PAIR.triton_code
+    spec = jsonl(
+        tmp_path / "p.jsonl",
+        {"pytorch_code": program, "triton_code": kernel, "entry_point": {"a": 1}},
+        {"pytorch_code": program, "triton_code": kernel, "entry_point": 7},
+        {"pytorch_code": program, "triton_code": kernel + "# \ud800"},
+        {"pytorch_code": program + "x = '\ud800'", "triton_code": kernel},
+        {"pytorch_code": "\ufeff" + program, "triton_code": "\ufeff" + kernel},
+    )
+    examples, reasons = read(spec)
+    assert reasons == ["entry_point is no text"] * 2 + ["program or kernel holds half a character"] * 2
+    assert [(e.pytorch_code, e.kernel_code) for e in examples] == [(program, kernel)]
+
+
+def test_half_a_character_in_cuda_code_is_no_traceback_in_a_build(tmp_path: Path) -> None:
+    spec = jsonl(
+        tmp_path / "p.jsonl",
+        {"pytorch_code": PAIR.pytorch_code, "cuda_code": CUDA + "// \ud800"},
+        {"pytorch_code": PAIR.pytorch_code, "cuda_code": CUDA},
+    )
+    info = lexical_build(LocalStore(str(tmp_path / "index")), rows_of(spec)).run()
+    assert (info.count, info.corpora[0].dropped) == (1, {"program or kernel holds half a character": 1})
+
+
+def test_two_files_of_one_name_share_no_id(tmp_path: Path) -> None:
+    found = list(pairs(6, 1))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    specs = [
+        f"file:{write_pairs(tmp_path / 'a' / 'p.jsonl', found[:3])}",
+        f"file:{write_pairs(tmp_path / 'b' / 'p.jsonl', found[3:])}",
+    ]
+    store = LocalStore(str(tmp_path / "index"))
+    lexical_build(store, rows_of(*specs)).run()
+    assert Index(store.uri).example_ids == [
+        "file/p_0",
+        "file/p_1",
+        "file/p_2",
+        "file/p_0#2",
+        "file/p_1#2",
+        "file/p_2#2",
+    ]
+
+
 def test_a_parquet_file_may_hold_both_kinds_of_kernel(tmp_path: Path) -> None:
     path = tmp_path / "both.parquet"
     row = {"pytorch_code": PAIR.pytorch_code, "triton_code": PAIR.triton_code, "cuda_code": CUDA}
@@ -71,6 +118,13 @@ def test_of_our_own_traces_the_best_correct_kernel_of_each_task_is_taken(tmp_pat
     store = store_of(tmp_path, *found)
     examples, _ = read(f"traces:{store.uri}")
     assert [(e.example_id, e.speedup, e.verdict) for e in examples] == [(found[0].task.task_id, 3.0, "ok")]
+
+
+def test_untrusted_speedups_of_our_traces_beat_nothing(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "a", story("cpu"), story("odd", sample=1))
+    assert [(e.speedup, e.trusted) for e in read(f"traces:{store.uri}")[0]] == [(None, False)]
+    store = store_of(tmp_path / "b", story("odd", "slow"))
+    assert [(e.speedup, e.trusted) for e in read(f"traces:{store.uri}")[0]] == [(0.5, True)]
 
 
 def data_set(folder: Path, split: str, *rows: dict[str, object]) -> str:
@@ -96,13 +150,19 @@ def test_the_archive_gives_its_correct_kernels_of_the_wanted_levels(
         folder = data_set(
             tmp_path / "archive", f"level_{level}", row | {"Correct": True}, row | {"Correct": False},
             row | {"Correct": True, "CUDA_Code": "int x;", "CUDA_Speedup_Native": float("nan")},
+            row | {"Correct": True, "CUDA_Speedup_Native": float("inf")},
         )  # fmt: skip
     monkeypatch.setattr(corpus, "SAKANA", folder)
     examples, reasons = read("sakana", Wanted(sakana_levels=(2,)))
-    assert [(e.example_id, e.language, e.speedup) for e in examples] == [("sakana/2/19_0", "cuda", 1.5)]
+    assert [(e.example_id, e.language, e.speedup, e.correct) for e in examples] == [
+        ("sakana/2/19_0", "cuda", 1.5, True), ("sakana/2/19_3", "cuda", None, True),
+    ]  # fmt: skip
     assert reasons == ["kernel is not correct", "no CUDA kernel in it"]
     examples, _ = read("sakana", Wanted(sakana_levels=(1, 2), include_incorrect=True))
-    assert [e.example_id for e in examples] == ["sakana/1/19_0", "sakana/1/19_1", "sakana/2/19_0", "sakana/2/19_1"]
+    assert [(e.example_id, e.correct) for e in examples[:3]] == [
+        ("sakana/1/19_0", True), ("sakana/1/19_1", False), ("sakana/1/19_3", True),
+    ]  # fmt: skip
+    assert [e.example_id for e in examples[3:]] == ["sakana/2/19_0", "sakana/2/19_1", "sakana/2/19_3"]
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -126,7 +186,7 @@ def test_kernelbook_gives_its_pairs_under_their_place_in_the_published_order(
     ("rows", "told"),
     [
         ([{"pytorch_code": "x"}], "no column triton_code or cuda_code; its columns are: pytorch_code"),
-        ([{"triton_code": "x"}], "no column reference_code or pytorch_code"),
+        ([{"triton_code": "x"}], "no column reference_code or "),
         ([], "holds no row"),
     ],
 )

@@ -14,7 +14,8 @@ from kb_ray.learn.learner import Learner
 from kb_ray.learn.stepping import NotFinite, NotTaken, OutOfMemory, StepReport
 from kb_ray.records import Episode, Message, Retrieved, Task
 from kb_ray.traces.store import LocalStore
-from kb_ray.training.rl_run import Judges, opening_of, tasks_of, train
+from kb_ray.training.openings import Openings
+from kb_ray.training.rl_run import Judges, tasks_of, train
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from tests.unit.learn import tiny
 from tests.unit.learn.test_grpo import TASKS, judge
@@ -157,7 +158,7 @@ def test_defaults_are_the_documents() -> None:
 
 def test_what_cannot_be_used_is_one_line(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rag-index-path"):
-        opening_of(grpo(model, tmp_path, prompt_option="raicl"), "cpu")
+        Openings(grpo(model, tmp_path, prompt_option="raicl"), "cpu")
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "broken.py").write_text("def (")
     skipped: list[str] = []

@@ -1,0 +1,195 @@
+"""Follows a program from where it begins, as it would run, and notes the operations it comes by.
+
+Goes through statements and expressions, every branch and each loop once; does not know what tells two programs apart.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from kb_ray.retrieve.calling import Calls, taken_by
+from kb_ray.retrieve.operations import BINARY
+from kb_ray.retrieve.parts import METADATA, NUMBER, Instance, Library, Program, Several, Tensor
+
+_DEEPEST = 12
+_MOST = 2000
+"""Calls that are followed: files in which each function calls others many times would never end."""
+
+
+class Walk(Calls):
+    """One walk. `found` holds the operations."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._depth = self._calls = 0
+
+    def module(self, of: ast.ClassDef) -> None:
+        """Walks a class as it is made and called."""
+        made = self._made(of, [], {})
+        forward = self._program.method(of, "forward")
+        if forward is not None:
+            self._call(forward, [made], {})
+
+    def function(self, of: ast.FunctionDef) -> None:
+        """Walks a function."""
+        self._call(of, [], {})
+
+    def _made(self, of: ast.ClassDef, args: list[Any], named: dict[str, Any]) -> Instance:
+        """An instance with the fields that its __init__ gives it; operations on the way there do not count."""
+        made = Instance(of)
+        begin = self._program.method(of, "__init__")
+        if begin is not None:
+            before = len(self.found)
+            missing = {argument.arg: NUMBER for argument in begin.args.args[1 + len(args) :]}
+            self._call(begin, [made, *args], named, missing)
+            del self.found[before:]
+        return made
+
+    def _call(
+        self,
+        function: ast.FunctionDef,
+        args: list[Any],
+        named: dict[str, Any],
+        missing: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self._calls += 1
+        if self._depth >= _DEEPEST or self._calls > _MOST:
+            return Tensor()
+        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        scope: dict[str, Any] = {name: Tensor() for name in names} | dict(missing or {})
+        defaults = zip(reversed(names), reversed(function.args.defaults), strict=False)
+        only = zip((argument.arg for argument in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
+        for name, default in (*defaults, *only):
+            scope[name] = self._value(default, scope) if default is not None else Tensor()
+        scope |= dict(zip(names, args, strict=False)) | named
+        self._depth += 1
+        try:
+            return self._body(function.body, scope)
+        finally:
+            self._depth -= 1
+
+    def _body(self, body: list[ast.stmt], scope: dict[str, Any]) -> Any:
+        result: Any = Tensor()
+        for statement in body:
+            match statement:
+                case ast.Return(value=value):
+                    result = self._value(value, scope)
+                case ast.Assign(targets=targets, value=value):
+                    given = self._value(value, scope)
+                    for target in targets:
+                        self._bind(target, given, scope)
+                case ast.AnnAssign(target=target, value=value):
+                    self._bind(target, self._value(value, scope), scope)
+                case ast.AugAssign(target=target, op=op, value=value):
+                    given = self._binary(self._value(target, scope), self._value(value, scope), op)
+                    self._bind(target, given, scope)
+                case ast.For(target=target, iter=source, body=inner, orelse=after):
+                    self._bind(target, self._value(source, scope), scope)
+                    result = self._body([*inner, *after], scope)
+                case ast.If(test=test, body=inner, orelse=after) | ast.While(test=test, body=inner, orelse=after):
+                    self._value(test, scope)
+                    result = self._body([*inner, *after], scope)
+                case ast.With(body=inner) | ast.Try(body=inner):
+                    result = self._body(inner, scope)
+                case ast.Expr(value=value):
+                    self._value(value, scope)
+                case ast.FunctionDef(name=name):
+                    scope[name] = statement
+        return result
+
+    def _bind(self, target: ast.expr, given: Any, scope: dict[str, Any]) -> None:
+        match target:
+            case ast.Name(id=name):
+                scope[name] = given
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(scope.get(owner), Instance):
+                scope[owner].fields[name] = given
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                values = given.values if isinstance(given, Several) and len(given.values) == len(targets) else None
+                for place, each in enumerate(targets):
+                    self._bind(each, values[place] if values else given, scope)
+
+    def _value(self, node: ast.expr | None, scope: dict[str, Any]) -> Any:
+        """What an expression is, its operations noted in the order of evaluation."""
+        match node:
+            case None | ast.Constant() | ast.JoinedStr():
+                return NUMBER
+            case ast.Name(id=name):
+                return self._named(name, scope)
+            case ast.Attribute(value=owner, attr=name):
+                return self._attribute(self._value(owner, scope), name)
+            case ast.Call():
+                return self._called(node, scope)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._binary(self._value(left, scope), self._value(right, scope), op)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                return self._binary(self._value(left, scope), self._value(others[0], scope), ops[0])
+            case ast.UnaryOp(op=op, operand=operand):
+                value = self._value(operand, scope)
+                if isinstance(op, ast.USub) and value is not NUMBER:
+                    self.found.append("neg")
+                return value
+            case ast.Subscript(value=owner, slice=place):
+                return _item(self._value(owner, scope), place)
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                values = [self._value(element, scope) for element in elements]
+                numbers = bool(values) and all(value is NUMBER for value in values)
+                return NUMBER if numbers else Several(values)
+            case ast.Dict(values=elements):
+                return Several([self._value(element, scope) for element in elements])
+            case ast.ListComp(elt=element, generators=loops) | ast.GeneratorExp(elt=element, generators=loops):
+                for loop in loops:
+                    self._bind(loop.target, self._value(loop.iter, scope), scope)
+                return Several([self._value(element, scope)])
+            case ast.IfExp(test=test, body=one, orelse=other):
+                self._value(test, scope)
+                first, second = self._value(one, scope), self._value(other, scope)
+                return second if first is NUMBER else first
+            case ast.BoolOp(values=elements):
+                return [self._value(element, scope) for element in elements][-1]
+            case ast.Starred(value=value) | ast.NamedExpr(value=value):
+                return self._value(value, scope)
+        return Tensor()
+
+    def _named(self, name: str, scope: dict[str, Any]) -> Any:
+        if name in scope:
+            return scope[name]
+        program = self._program
+        known = program.functions.get(name) or program.classes.get(name)
+        if known is not None:
+            return known
+        if name in program.imported:
+            return Library(program.imported[name])
+        return NUMBER if name in program.numbers else Library(name)
+
+    def _attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, Library):
+            return (
+                NUMBER
+                if owner.name in ("math", "numpy") and name in ("pi", "e", "inf")
+                else Library(f"{owner.name}.{name}")
+            )
+        if isinstance(owner, Instance):
+            return owner.fields.setdefault(name, Tensor())
+        if name in METADATA or owner is NUMBER:
+            return NUMBER
+        if name in ("T", "mT", "H"):
+            self.found.append("transpose")
+        return owner
+
+    def _binary(self, left: Any, right: Any, op: ast.operator | ast.cmpop) -> Any:
+        if left is NUMBER and right is NUMBER:
+            return NUMBER
+        # x * f(x) is no scaling: what was used before comes in a second time.
+        again = any(isinstance(value, Tensor) and value.used for value in (left, right))
+        name = BINARY.get(type(op).__name__)
+        if name:
+            self.found.append(f"{name}+" if again else name)
+        return taken_by(left, right)
+
+
+def _item(value: Any, place: ast.expr) -> Any:
+    if isinstance(value, Several) and isinstance(place, ast.Constant) and isinstance(place.value, int):
+        return value.values[place.value] if -len(value.values) <= place.value < len(value.values) else Tensor()
+    return value
