@@ -58,6 +58,11 @@ class Spec:
         return "_".join(filter(None, [*words, "x".join(map(str, self.shape)), digest]))
 
     @property
+    def combination(self) -> tuple[object, ...]:
+        """The program without its shape: what is done, in which order."""
+        return self.core, self.before, self.after, self.second, self.join if self.second != "none" else ""
+
+    @property
     def parts(self) -> frozenset[str]:
         """What it is made of, shapes left out."""
         joined = {f"{self.second}:{self.join}"} if self.second != "none" else set()

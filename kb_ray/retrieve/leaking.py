@@ -62,15 +62,20 @@ def without_leaks(pool: Sequence[Candidate], task: Asked, bounds: Bounds) -> Lea
 
 def is_task(candidate: Candidate, task: Asked, bounds: Bounds) -> bool:
     """Whether an example is the task by any sign but its id."""
-    if candidate.core.digest == task.core.digest or computes(candidate.operations, task):
-        return True
     if bounds.similarity is not None and candidate.score >= bounds.similarity:
         return True
-    if overlap(candidate.core.runs, task.core.runs) >= bounds.overlap:
+    return same_program(Asked(candidate.core, candidate.operations), task, bounds.overlap)
+
+
+def same_program(example: Asked, task: Asked, bound: float) -> bool:
+    """Whether a program is the task by what stands in it; `bound`: see `Bounds.overlap`."""
+    if example.core.digest == task.core.digest or computes(example.operations, task):
+        return True
+    if overlap(example.core.runs, task.core.runs) >= bound:
         return True
     wanted = task.core.runs
-    share = len(candidate.core.runs & wanted) / len(wanted) if len(wanted) >= _LEAST_RUNS else 0.0
-    return max(share, contained(task.operations, candidate.operations)) >= bounds.overlap
+    share = len(example.core.runs & wanted) / len(wanted) if len(wanted) >= _LEAST_RUNS else 0.0
+    return max(share, contained(task.operations, example.operations)) >= bound
 
 
 def computes(lines: str, task: Asked) -> bool:

@@ -16,7 +16,7 @@ from kb_ray.exporting.options import ExportOptions
 from kb_ray.exporting.sieve import Sieve
 from kb_ray.learn.chat import Chat, ChatTokens
 from kb_ray.learn.samples import Made, Sample
-from kb_ray.retrieve.program import Core, core, overlap
+from kb_ray.retrieve.leaking import Asked, same_program
 from kb_ray.traces.reading import Survey, read_episodes
 
 LEAK_OVERLAP = 0.9
@@ -50,8 +50,7 @@ class Clean:
 
     def __init__(self, programs: Iterable[str], threshold: float = LEAK_OVERLAP) -> None:
         """`programs`: references of the tasks to be kept out."""
-        self._kept_out = [core(program) for program in programs]
-        self._digests = {known.digest for known in self._kept_out}
+        self._kept_out = [Asked.of(program) for program in programs]
         self._threshold = threshold
         self.refused = 0
         """Dialogues left out so far."""
@@ -61,16 +60,15 @@ class Clean:
         told: dict[str, bool] = {}
         for dialogue in dialogues:
             if dialogue.program not in told:
-                told[dialogue.program] = self._leaks(core(dialogue.program))
+                told[dialogue.program] = self._leaks(dialogue.program)
             if told[dialogue.program]:
                 self.refused += 1
             else:
                 yield dialogue
 
-    def _leaks(self, program: Core) -> bool:
-        if program.digest in self._digests:
-            return True
-        return any(overlap(program.runs, known.runs) >= self._threshold for known in self._kept_out)
+    def _leaks(self, program: str) -> bool:
+        asked = Asked.of(program)
+        return any(same_program(asked, task, self._threshold) for task in self._kept_out)
 
 
 def as_samples(dialogues: Iterable[Dialogue], chat: ChatTokens, most_tokens: int, limit: int | None = None) -> Made:

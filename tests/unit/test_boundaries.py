@@ -57,7 +57,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "learn.generating": ("learn.batching", "learn.samples", "model.drawing"),
     "learn.served": (*PURE, "learn", "model.tokens_http"),
     "learn.sft": ("learn.samples", "records"),
-    "training": (*PURE, "checkpoints", "exporting", "learn", "retrieve.program", "traces", "training"),
+    "training": (*PURE, "checkpoints", "exporting", "learn", "retrieve.leaking", "traces", "training"),
     "training.settings": (*PURE, "config", "learn.objective", "learn.sft", "training.other_names"),
     "training.other_names": ("config",),
     "training.whole_settings": ("config", "score", "training.other_names", "training.rl_settings", "training.settings"),

@@ -26,6 +26,12 @@ def test_no_program_is_in_two_lists(lists: dict[str, list[splits.Spec]]) -> None
     assert len(set(every)) == len(every) == splits.TRAINED + 4 * splits.PER_SPLIT
 
 
+def test_no_combination_of_operations_is_in_two_lists(lists: dict[str, list[splits.Spec]]) -> None:
+    found = {name: {spec.combination for spec in specs} for name, specs in lists.items()}
+    assert len(set.union(*found.values())) == sum(len(combinations) for combinations in found.values())
+    assert all(len(found[name]) == splits.PER_SPLIT for name in splits.SPLITS)
+
+
 def test_splits_are_what_they_say(lists: dict[str, list[splits.Spec]]) -> None:
     trained = lists["train"]
     assert max(len(spec.before) for spec in trained) == 3

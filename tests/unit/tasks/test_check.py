@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +62,7 @@ def test_reports_come_as_they_are_made(folder: str) -> None:
 
 def test_the_counts_and_the_json_say_what_the_table_says(folder: str) -> None:
     found = list(check.reports(entries(folder), answer))
-    counts = {"tasks": 5, "load": 4, "run": 2, "fail": 1, "not_run": 1, "excluded": 1}
+    counts = {"tasks": 5, "load": 4, "run": 2, "fail": 1, "not_run": 1, "size_unknown": 0, "excluded": 1}
     assert check.summary(found) == {**counts, "flags": {"too_large": 1, "zeros_pass": 1}}
     read = json.loads(check.as_json(found, [folder], "cpu"))
     assert read["summary"] == check.summary(found)
@@ -67,6 +70,19 @@ def test_the_counts_and_the_json_say_what_the_table_says(folder: str) -> None:
     assert [task["deterministic"] for task in read["tasks"]] == [True, None, True, None, None]
     text = check.summary_text(found)
     assert text.startswith("4 of 5 load; 2 run, 1 fail, 1 not run for their size; 1 would be excluded\n")
+
+
+def test_a_size_that_is_unknown_is_not_told_as_too_large(folder: str) -> None:
+    def unknown(task: Task) -> Verdict:
+        flags = ("size_unknown",) if task.name in ("a_good", "c_zeros") else answer(task).evidence.flags
+        return Verdict.of(Status.OK, Stage.STATIC, evidence=Evidence(flags=flags))
+
+    found = list(check.reports(entries(folder), unknown))
+    assert [item.runs for item in found] == [None, None, None, True, None]
+    assert check.row(found[0], 20).endswith("size_unknown")
+    text = check.summary_text(found)
+    assert "1 not run for their size, 2 not run because it is unknown; 0 would" in text
+    assert (check.summary(found)["not_run"], check.summary(found)["size_unknown"]) == (3, 2)
 
 
 def test_columns_of_the_table_stand_under_their_headings(folder: str) -> None:
@@ -113,3 +129,28 @@ def test_every_flag_is_explained_and_only_known_ones_exclude() -> None:
     assert all(meaning and "\n" not in meaning for meaning in FLAGS.values())
     assert excluding(["too_large", "zeros_pass", "shared", "ignores_input"]) == ("ignores_input", "zeros_pass")
     assert TaskReport.model_validate_json(TaskReport(task_id="x", loads=True).model_dump_json()).loads
+
+
+def test_a_level_that_needs_a_package_names_it_where_the_import_really_fails() -> None:
+    """A fresh interpreter for which the package is not installed imports the program as a sandbox would."""
+    program = """
+import importlib.machinery, sys, tempfile
+class Without(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] == "transformers" else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Without
+from kb_ray.bench.child.loading import import_source
+from kb_ray.bench.child.serving import describe
+try:
+    import_source("from transformers import AutoModelForCausalLM\\n", tempfile.mkdtemp(), "reference")
+except Exception as error:
+    said = describe(error)
+    print(f"the reference raised {said['type']}: {said['message']}")
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "No module named 'transformers'" in said
+    told = check.explained(said)
+    assert told == "needs transformers, which is not installed where references run: pip install transformers"

@@ -163,13 +163,14 @@ def test_a_level_that_needs_a_package_is_read_without_it(checkout: str) -> None:
     assert pairs("kernelbench:4", kernelbench_root=checkout) == [("kernelbench/4/1_gpt", 0)]
 
 
-def test_the_hub_is_asked_with_the_users_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [401, 403])
+def test_the_hub_is_asked_with_the_users_token_and_a_refusal_names_it(tmp_path: Path, status: int) -> None:
     asked: list[tuple[str, str | None]] = []
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append((self.path, self.headers["Authorization"]))
-            self.send_error(403)
+            self.send_error(status)
 
         def log_message(self, *args: object) -> None:
             pass
@@ -184,6 +185,7 @@ def test_the_hub_is_asked_with_the_users_token(tmp_path: Path) -> None:
         server.server_close()
     assert ("/api/datasets/GPUMODE/KernelBook", "Bearer hf_secret") in asked
     assert "cannot be loaded" in said
+    assert "set HF_TOKEN to a token" in said
     assert "hf_secret" not in said
 
 
@@ -220,7 +222,8 @@ def test_a_hub_out_of_reach_is_one_line_that_names_the_local_way(tmp_path: Path,
     said = planned_elsewhere(tmp_path, ask, HF_ENDPOINT="http://127.0.0.1:9")
     assert len(said.splitlines()) == 1
     assert "cannot be loaded" in said
-    assert "--tasks file:PATH" in said or "--kernelbench-root" in said
+    assert "HF_TOKEN" not in said
+    assert "kernelbook:PATH" in said or "--kernelbench-root" in said
 
 
 def test_listing_tasks_loads_neither_torch_nor_the_data_set_library() -> None:

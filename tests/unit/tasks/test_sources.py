@@ -209,14 +209,16 @@ def test_another_program_of_the_same_id_is_reported_and_skipped(tmp_path: Path, 
     assert skipped == [f"{other / 'scale.py'}: another program is already called folder/scale"]
 
 
-@pytest.mark.parametrize("spec", ["", "bulitin", "kernelbook:1", "kernelbenchh:1", "http://x"])
+@pytest.mark.parametrize("spec", ["", "bulitin", "kernelbenchh:1", "http://x"])
 def test_an_unknown_source_is_refused_with_those_there_are(spec: str) -> None:
     line = refusal(spec)
     assert repr(spec) in line
     assert "builtin[:LEVELS]" in line
 
 
-@pytest.mark.parametrize("spec", ["builtin:", "builtin:one", "builtin:1;2", "kernelbench:-1", "folder:", "file:"])
+@pytest.mark.parametrize(
+    "spec", ["builtin:", "builtin:one", "builtin:1;2", "kernelbench:-1", "folder:", "file:", "kernelbook:"]
+)
 def test_a_source_with_an_unusable_argument_is_refused(spec: str) -> None:
     assert repr(spec) in refusal(spec)
 
