@@ -12,17 +12,26 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from kb_ray.env_vars import KERNELBENCH_ROOT, load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.tasks import check, entries
-from kb_ray.tasks.kernelbook import CODE_COLUMNS, kernelbook_rows
-from kb_ray.tasks.prepare import COLUMNS, LABELS, LABELS_FILE, SFT_FILE, prepare, program_column
+from kb_ray.tasks.kernelbook import kernelbook_table
+from kb_ray.tasks.prepare import (
+    INSTRUCTION,
+    LABELS,
+    LABELS_FILE,
+    SFT_FILE,
+    TRITON,
+    PairColumns,
+    check_pairs,
+    prepare,
+)  # fmt: skip
 from kb_ray.tasks.quality import TaskReport
-from kb_ray.tasks.rows import read_columns
-from kb_ray.tasks.table import file_rows
+from kb_ray.tasks.rows import FIELDS, read_columns
+from kb_ray.tasks.sources import check_mapping
+from kb_ray.tasks.table import Table, file_table
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _CPU_MAX_BYTES = 1 << 30
@@ -32,6 +41,8 @@ _MAX_BYTES_HELP = (
     "no limit on a GPU)"
 )
 _COLUMN_HELP = "of file: sources, the column that holds a field, such as code=torch_source; repeatable"
+_PAIRS = (TRITON, INSTRUCTION)
+"""Fields of a row that `prepare` reads and a run does not."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     looking = commands.add_parser("check", help="load tasks, run their references, say what is wrong with them")
     add = looking.add_argument
-    add("specs", nargs="+", metavar="SPEC", help="builtin, folder:PATH, file:PATH, kernelbench:1,2, kernelbook")
+    add("specs", nargs="+", metavar="SPEC", help="builtin, folder:PATH, file:PATH, kernelbench:1,2, kernelbook[:PATH]")
     add("--kernelbench-root", metavar="FOLDER", help="a checkout of KernelBench (KERNELBENCH_ROOT)")
     add("--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU where there is one")
     add("--max-bytes", type=_bytes, metavar="N", help=_MAX_BYTES_HELP)
@@ -66,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", metavar="FILE", help="also write everything as JSON")
     making = commands.add_parser("prepare", help=f"write {SFT_FILE} and {LABELS_FILE}")
     add = making.add_argument
-    add("spec", nargs="?", default="kernelbook", metavar="SPEC", help="kernelbook, or file:PATH with triton_code")
+    add(
+        "spec", nargs="?", default="kernelbook", metavar="SPEC", help="kernelbook[:PATH], or file:PATH with triton_code"
+    )
     add("--output", type=Path, default=Path("data/processed"), metavar="FOLDER", help="where to (%(default)s)")
     for command in (looking, making):
         add = command.add_argument
@@ -96,6 +109,7 @@ def _check(options: argparse.Namespace) -> int:
     device = local_device() if options.device == "auto" else options.device
     max_bytes = _CPU_MAX_BYTES if options.max_bytes is None and device == "cpu" else options.max_bytes
     columns = read_columns(options.column)
+    check_mapping(columns, options.specs)
     root = options.kernelbench_root or os.environ.get(KERNELBENCH_ROOT)
     found = [entry for spec in options.specs for entry in entries(spec, root, columns)][: options.limit]
     if options.json and not Path(options.json).absolute().parent.is_dir():
@@ -114,26 +128,30 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    source, _, path = options.spec.partition(":")
-    columns = read_columns(options.column)
-    if source == "file" and path:
-        names, rows = file_rows(path, [*COLUMNS, *columns.values()])
-        column = program_column(names, columns, options.spec)
-        wanted = iter([(f"{path} {where}", read) for where, read in rows])
-    elif options.spec == "kernelbook":
-        published, wanted = kernelbook_rows([*COLUMNS, *CODE_COLUMNS, *columns.values()])
-        column = program_column(published, columns, options.spec)
-    else:
-        raise ConfigError(f"cannot prepare {options.spec!r}: give kernelbook or file:PATH")
+    given = read_columns(options.column, (*FIELDS, *_PAIRS))
+    table = _table(options.spec, {field: column for field, column in given.items() if field not in _PAIRS}, given)
+    check_pairs(table, given, options.spec)
     try:
-        done = prepare(islice(wanted, options.limit), column, options.output, _note)
+        done = prepare(table, PairColumns.of(given), options.output, _note, options.limit)
     except OSError as error:
         raise ConfigError(f"--output {options.output}: {error.strerror or error}") from error
-    labels = ", ".join(f"{LABELS[level]} {count}" for level, count in sorted(done.levels.items()))
+    labels = ", ".join(f"{label} {done.labels[label]}" for label in LABELS.values() if done.labels[label])
     print(f"{options.output / SFT_FILE}: {done.rows} rows")
-    total = sum(done.levels.values())
+    total = done.labels.total()
     print(f"{options.output / LABELS_FILE}: {total} rows ({labels or 'none'}); {done.skipped} skipped")
     return 0 if done.rows else 1
+
+
+def _table(spec: str, columns: dict[str, str], given: dict[str, str]) -> Table:
+    """What `spec` offers, with the columns of pairs beside those of tasks."""
+    source, colon, path = spec.partition(":")
+    wanted = {*_PAIRS, *given.values()}
+    if source == "file" and path:
+        return file_table(path, columns, wanted)
+    if source == "kernelbook" and bool(colon) == bool(path):
+        check_mapping(columns, [spec])
+        return kernelbook_table(path or None, wanted)
+    raise ConfigError(f"cannot prepare {spec!r}: give kernelbook, kernelbook:PATH or file:PATH")
 
 
 def _note(line: str) -> None:

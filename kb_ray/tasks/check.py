@@ -16,7 +16,7 @@ from typing import Any
 from kb_ray.errors import InfraError, TaskError
 from kb_ray.records import Status, Task, Verdict
 from kb_ray.tasks.entry import Entry
-from kb_ray.tasks.quality import TOO_LARGE, TaskReport
+from kb_ray.tasks.quality import SIZE_UNKNOWN, TOO_LARGE, TaskReport
 
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _FROM_HUB = re.compile(r"when downloading ([\w./-]+?)\.? |huggingface\.co")
@@ -54,7 +54,7 @@ def report(task: Task, inspect: Callable[[Task], Verdict]) -> TaskReport:
     failed = verdict.status is not Status.OK
     return TaskReport(
         **known,
-        runs=None if TOO_LARGE in flags else not failed,
+        runs=None if {TOO_LARGE, SIZE_UNKNOWN} & {*flags} else not failed,
         input_bytes=verdict.evidence.input_bytes,
         seconds=round(time.monotonic() - began, 3),
         flags=tuple(sorted(flags)),
@@ -104,6 +104,7 @@ def summary(checked: Sequence[TaskReport]) -> dict[str, Any]:
         "run": sum(item.runs is True for item in checked),
         "fail": sum(item.runs is False for item in checked),
         "not_run": sum(item.loads and item.runs is None for item in checked),
+        "size_unknown": sum(SIZE_UNKNOWN in item.flags for item in checked),
         "excluded": sum(item.excluded for item in checked),
         "flags": dict(sorted(Counter(flag for item in checked for flag in item.flags).items())),
     }
@@ -112,10 +113,12 @@ def summary(checked: Sequence[TaskReport]) -> dict[str, Any]:
 def summary_text(checked: Sequence[TaskReport]) -> str:
     """The same for a reader, two lines at most."""
     counts = summary(checked)
+    unknown = counts["size_unknown"]
     text = (
         f"{counts['load']} of {counts['tasks']} load; {counts['run']} run, {counts['fail']} fail, "
-        f"{counts['not_run']} not run for their size; {counts['excluded']} would be excluded"
-    )
+        f"{counts['not_run'] - unknown} not run for their size, "
+        + (f"{unknown} not run because it is unknown, " if unknown else "")
+    ).removesuffix(", ") + f"; {counts['excluded']} would be excluded"
     flags = ", ".join(f"{flag} {count}" for flag, count in counts["flags"].items())
     return f"{text}\nflags: {flags}" if flags else text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from kb_ray.records import Task
@@ -25,9 +25,16 @@ def draw(
     """The first `count` (task, sample index) pairs of an endless draw.
 
     Every usable task is taken once before any is taken again, so that sample indices spread evenly, and a
-    larger count only adds to the end. `read` gives None for an entry that cannot be used; entries behind the
-    last one needed are not read.
+    larger count only adds to the end. `read` gives None for an entry that cannot be used; a task that comes
+    again under its id is one task. Entries behind the last one needed are not read.
     """
-    usable = (task for task in map(read, ranked(entries, seed)) if task is not None)
-    tasks = list(islice(usable, count))
+    tasks = list(islice(_unlike(read, ranked(entries, seed)), count))
     return [(tasks[i % len(tasks)], i // len(tasks)) for i in range(count)] if tasks else []
+
+
+def _unlike(read: Callable[[Entry], Task | None], entries: Iterable[Entry]) -> Iterator[Task]:
+    seen = set[str]()
+    for task in map(read, entries):
+        if task is not None and task.task_id not in seen:
+            seen.add(task.task_id)
+            yield task

@@ -19,19 +19,19 @@ def guess_class(classes: Sequence[ast.ClassDef], inputs: ast.AST | None, init_in
     """
     by_name = {node.name: node for node in classes}
     modules = [node for node in classes if _method(node, "forward", by_name)]
-    suited = [node for node in modules if _suits(node, by_name, inputs, init_inputs)]
+    count, call = _returned_count(inputs), _init_call(init_inputs)
+    suited = [node for node in modules if _suits(node, by_name, count, call)]
     best = suited or modules
     return best[-1].name if best else None
 
 
 def _suits(
-    node: ast.ClassDef, by_name: dict[str, ast.ClassDef], inputs: ast.AST | None, init_inputs: ast.AST | None
+    node: ast.ClassDef, by_name: dict[str, ast.ClassDef], count: int | None, call: tuple[int, frozenset[str]] | None
 ) -> bool:
+    """`count`: how many inputs there are; `call`: what the constructor gets. None where that cannot be seen."""
     forward, init = _method(node, "forward", by_name), _method(node, "__init__", by_name)
-    count = _returned_count(inputs)
     if forward and count is not None and not Signature.of(forward, method=True).fits(count):
         return False
-    call = _init_call(init_inputs)
     if call is None:
         return True
     return Signature.of(init, method=True).fits(*call) if init else call == (0, frozenset())

@@ -1,4 +1,4 @@
-"""KernelBook: PyTorch modules from public repositories, from the hub.
+"""KernelBook: PyTorch modules from public repositories, from the hub or from an export to one file.
 
 Its rows name their own class and give constructor arguments as [args, kwargs]. A row's id is its index in
 the published order; its uuid is kept beside it.
@@ -7,34 +7,35 @@ the published order; its uuid is kept beside it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
 
 from kb_ray.errors import TaskError
 from kb_ray.records import Task
-from kb_ray.tasks.entry import Entry
-from kb_ray.tasks.hub import load_split
+from kb_ray.tasks.hub import SplitRows, load_split
 from kb_ray.tasks.program import parse
-from kb_ray.tasks.rows import Row, code_column, row_task
+from kb_ray.tasks.rows import PYTORCH_COLUMNS, Row, code_column, row_task
+from kb_ray.tasks.table import Rows, Table, file_rows
 
 DATASET = "GPUMODE/KernelBook"
-_INSTEAD = "where the hub is out of reach, give the data set's .parquet with --tasks file:PATH"
-CODE_COLUMNS = ("python_code", "pytorch_code")
-"""The program's column as published now, and in earlier descriptions of the data set."""
-_BATCH = 256
+_INSTEAD = (
+    "where the hub is out of reach, give the data set's .parquet as --tasks kernelbook:PATH, or put it into a folder "
+    f"{DATASET} of the current one"
+)
+CODE_COLUMNS = PYTORCH_COLUMNS
+"""Columns of its program; the first one that is there counts."""
 _CLASS_COLUMNS = ("entry_point", "module_name")
 
 
-def kernelbook_entries() -> list[Entry]:
-    """Every row, in the published order. Raises ConfigError where the data set cannot be had."""
-    rows, columns = load_split(DATASET, "train", _INSTEAD)
-    column = code_column(columns, DATASET, CODE_COLUMNS)
-    rows = rows.select_columns([name for name in columns if name in {column, "uuid", *_CLASS_COLUMNS}])
-    return [
-        Entry(f"kernelbook/{index}", f"{DATASET} row {index}", partial(_task, rows, index, column))
-        for index in range(len(rows))
-    ]
+def kernelbook_table(path: str | None = None, wanted: Collection[str] = ()) -> Table:
+    """Every row, in the published order, with the columns of tasks and `wanted` ones.
+
+    `path`: a .parquet or .jsonl file with the hub's columns; without it the hub is asked. Raises ConfigError
+    where the data set cannot be had or lacks its program.
+    """
+    columns, rows = _rows(path, {*CODE_COLUMNS, "uuid", *_CLASS_COLUMNS, *wanted}, _INSTEAD)
+    column = code_column(columns, f"kernelbook:{path}" if path else DATASET, CODE_COLUMNS)
+    return Table(columns, [f"kernelbook/{index}" for index in range(len(rows))], rows, partial(_task, column))
 
 
 def kernelbook_rows(
@@ -42,23 +43,24 @@ def kernelbook_rows(
 ) -> tuple[list[str], Iterator[tuple[str, Callable[[], Row]]]]:
     """(names of all columns, (task id, how to read it) of every row), with the columns that are `wanted`.
 
-    Raises ConfigError like `kernelbook_entries`; `instead` tells how to use a local copy.
+    Raises ConfigError like `kernelbook_table`; `instead` tells how to use a local copy.
     """
-    rows, columns = load_split(DATASET, "train", instead)
-    return columns, _streamed(rows.select_columns([name for name in columns if name in wanted]))
+    columns, rows = _rows(None, wanted, instead)
+    return sorted(columns), ((f"kernelbook/{index}", read) for index, (_, read) in enumerate(rows))
 
 
-def _streamed(rows: Any) -> Iterator[tuple[str, Callable[[], Row]]]:
-    """Rows a batch at a time: one by one takes ten times as long."""
-    for start in range(0, len(rows), _BATCH):
-        batch = rows[start : start + _BATCH]
-        for offset in range(len(next(iter(batch.values())))):
-            row = {name: values[offset] for name, values in batch.items()}
-            yield f"kernelbook/{start + offset}", partial(dict, row)
+def _rows(path: str | None, wanted: Collection[str], instead: str) -> tuple[frozenset[str], Rows]:
+    if path is not None:
+        columns, rows = file_rows(path, wanted, f"kernelbook:{path}")
+        return columns, [(f"{path} {where}", read) for where, read in rows]
+    split, names = load_split(DATASET, "train", instead)
+    published = SplitRows(split.select_columns([name for name in names if name in wanted]))
+    return frozenset(names), [
+        (f"{DATASET} row {index}", partial(published.__getitem__, index)) for index in range(len(published))
+    ]
 
 
-def _task(rows: Sequence[Row], index: int, column: str) -> Task:
-    row = rows[index]
+def _task(column: str, index: int, row: Row) -> Task:
     name = _class_name(row, row.get(column))
     return row_task(
         {

@@ -6,17 +6,22 @@ The vocabulary and the record of one checked task, nothing else: flags are found
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from kb_ray.records import Record
 
 TOO_LARGE = "too_large"
+SIZE_GUESSED = "size_guessed"
+SIZE_UNKNOWN = "size_unknown"
 REFERENCE_FAILED = "reference_failed"
 NOT_DETERMINISTIC = "reference_not_deterministic"
 NOWHERE_FINITE = "reference_nowhere_finite"
 IGNORES_INPUT = "ignores_input"
 IGNORES_WEIGHTS = "ignores_weights"
+
+GUESSED_TIMES = 4
+"""What weights and outputs are taken for where they cannot be told: so many times the inputs."""
 
 _ANSWERS = {
     "zeros_pass": "zeros",
@@ -51,6 +56,8 @@ FLAGS: dict[str, str] = {
     NOWHERE_FINITE: "an output of the reference holds no finite number, so that unwritten memory could pass",
     REFERENCE_FAILED: "the reference cannot be loaded, constructed or run",
     TOO_LARGE: "inputs, weights and outputs take more than was allowed: not run",
+    SIZE_GUESSED: f"what its weights or outputs take cannot be told: taken as {GUESSED_TIMES} times its inputs",
+    SIZE_UNKNOWN: "what its inputs take cannot be told without making them: not run",
 }
 """Every flag of a task, with what it means."""
 
@@ -65,6 +72,19 @@ episodes, and size is no fault."""
 def excluding(flags: Collection[str]) -> tuple[str, ...]:
     """Those of `flags` that exclude a task, sorted."""
     return tuple(sorted(EXCLUDING.intersection(flags)))
+
+
+def size_flags(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
+    """Why a task may not be run, empty where it may.
+
+    `sizes`: bytes of `inputs`, `weights`, `outputs` as far as they can be told, and of what is `guessed`.
+    """
+    if "inputs" not in sizes:
+        return frozenset({SIZE_UNKNOWN})
+    if sum(sizes.values()) <= limit:
+        return frozenset()
+    told = sum(size for name, size in sizes.items() if name != "guessed")
+    return frozenset({TOO_LARGE} if told > limit else {TOO_LARGE, SIZE_GUESSED})
 
 
 class TaskReport(Record):

@@ -14,8 +14,11 @@ from kb_ray.tasks.folder import problem_number
 from kb_ray.tasks.levels import level_of
 from kb_ray.tasks.program import InitConvention, read_program
 
-CODE_COLUMNS = ("reference_code", "pytorch_code", "python_code", "code")
-"""Columns that may hold the reference program; the first one that is there counts."""
+PYTORCH_COLUMNS = ("python_code", "pytorch_code")
+"""The program's column in KernelBook as published now, and in earlier descriptions of it."""
+
+CODE_COLUMNS = ("reference_code", *PYTORCH_COLUMNS, "code")
+"""Columns that may hold the reference program; the first one that is there counts, wherever the rows come from."""
 
 FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "entry_point", "input_shapes")
 """What a row may say of its task, by the name that its column has unless told otherwise."""
@@ -25,13 +28,13 @@ Row = Mapping[str, Any]
 _HIGHEST_LEVEL = 99
 
 
-def read_columns(given: Sequence[str]) -> dict[str, str]:
-    """`["code=pytorch_code"]` as {field: column}. Raises ConfigError for what is no such pair, or no field."""
+def read_columns(given: Sequence[str], fields: Sequence[str] = FIELDS) -> dict[str, str]:
+    """`["code=pytorch_code"]` as {field: column}. Raises ConfigError for what is no such pair, or none of `fields`."""
     columns = dict[str, str]()
     for pair in given:
         field, equals, column = pair.partition("=")
-        if not equals or not column or field not in FIELDS:
-            raise ConfigError(f"column {pair!r}: give FIELD=COLUMN, with one of the fields {', '.join(FIELDS)}")
+        if not equals or not column or field not in fields:
+            raise ConfigError(f"column {pair!r}: give FIELD=COLUMN, with one of the fields {', '.join(fields)}")
         columns[field] = column
     return columns
 

@@ -6,7 +6,7 @@ place what becomes of malformed and of repeated tasks. Reads files and data sets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kb_ray.errors import ConfigError, TaskError
@@ -15,10 +15,10 @@ from kb_ray.tasks.draw import draw
 from kb_ray.tasks.entry import Entry
 from kb_ray.tasks.folder import builtin_entries, folder_entries
 from kb_ray.tasks.kernelbench import checkout_nearby, kernelbench_entries
-from kb_ray.tasks.kernelbook import kernelbook_entries
-from kb_ray.tasks.table import file_entries
+from kb_ray.tasks.kernelbook import kernelbook_table
+from kb_ray.tasks.table import file_table
 
-_SPECS = "builtin[:LEVELS], folder:PATH, file:PATH, kernelbench[:LEVELS] or kernelbook"
+_SPECS = "builtin[:LEVELS], folder:PATH, file:PATH, kernelbench[:LEVELS] or kernelbook[:PATH]"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sources:
     """Which tasks a run is about, and how often each."""
 
     specs: tuple[str, ...] = ()
-    """`builtin`, `builtin:1,2`, `folder:PATH`, `file:PATH`, `kernelbench[:LEVELS]`, `kernelbook`."""
+    """`builtin`, `builtin:1,2`, `folder:PATH`, `file:PATH`, `kernelbench[:LEVELS]`, `kernelbook[:PATH]`."""
     kernelbook_samples: int | None = None
     """Samples drawn from KernelBook with `seed`; None draws none."""
     kernelbench_samples: int | None = None
@@ -45,7 +45,7 @@ class Sources:
         named = {spec.partition(":")[0] for spec in self.specs}
         kernelbench = "kernelbench" in named or bool(self.kernelbench_samples)
         return (
-            "kernelbook" in named
+            "kernelbook" in self.specs
             or bool(self.kernelbook_samples)
             or (kernelbench and not (self.kernelbench_root or checkout_nearby()))
         )
@@ -58,6 +58,7 @@ def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, i
     `on_skip` gets one line for each malformed task. Raises ConfigError where a source is unknown, cannot be
     read or has no usable task, and where nothing was asked for.
     """
+    check_mapping(sources.columns, sources.specs)
     reader = _Reader(on_skip)
     pairs: list[tuple[Task, int]] = []
     for spec in sources.specs:
@@ -83,20 +84,26 @@ def plan(sources: Sources, on_skip: Callable[[str], None]) -> list[tuple[Task, i
 def entries(spec: str, kernelbench_root: str | None = None, columns: Mapping[str, str] | None = None) -> list[Entry]:
     """What a spec offers, in its own order, nothing read yet. Raises ConfigError where it cannot be used."""
     source, colon, rest = spec.partition(":")
-    if source in ("folder", "file") and not rest:
+    if not rest and (source in ("folder", "file") or (source == "kernelbook" and colon)):
         raise ConfigError(f"task source {spec!r} needs a path: {source}:PATH")
     match source:
         case "folder":
             return folder_entries(rest)
         case "file":
-            return file_entries(rest, columns)
+            return file_table(rest, columns).entries()
         case "builtin":
             return builtin_entries(_levels(spec, rest) if colon else None)
         case "kernelbench":
             return kernelbench_entries(kernelbench_root, _levels(spec, rest) if colon else None)
-        case "kernelbook" if not colon:
-            return kernelbook_entries()
+        case "kernelbook":
+            return kernelbook_table(rest or None).entries()
     raise ConfigError(f"unknown task source {spec!r}: use {_SPECS}")
+
+
+def check_mapping(columns: Mapping[str, str], specs: Sequence[str]) -> None:
+    """Raises ConfigError where columns are given a meaning, {field: column}, and no source would look at it."""
+    if columns and not any(spec.startswith("file:") for spec in specs):
+        raise ConfigError(f"--column {next(iter(columns))}=...: it is for file: sources, and there is none")
 
 
 def _levels(spec: str, text: str) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Tasks from one .parquet or .jsonl file with a row per task.
+"""Tables with a row per task, and the .parquet and .jsonl files that hold such.
 
-Knows the two formats, and reads no more of a file than tasks need: of Parquet the columns that mean
+Knows the two formats' files, and reads no more of them than tasks need: of Parquet the columns that mean
 something, of JSON lines the places where they begin. What a row means is rows.py's business.
 """
 
@@ -8,63 +8,87 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
+from kb_ray.tasks.parquet import ParquetRows
 from kb_ray.tasks.rows import CODE_COLUMNS, FIELDS, Row, check_columns, code_column, row_task
 
 Rows = list[tuple[str, Callable[[], Row]]]
 """(where it stands, how to read it) of each row, in order."""
 
 
-def file_entries(path: str, columns: Mapping[str, str] | None = None) -> list[Entry]:
-    """Every row of the file. `columns`: {field: column} where they have names of their own.
+@dataclass(frozen=True)
+class Table:
+    """Rows that are not read yet, and what makes a task of each: for a run and for training files alike."""
+
+    columns: frozenset[str]
+    """Names of all columns, those that are not read included."""
+    keys: list[str]
+    """`Entry.key` of each row."""
+    rows: Rows
+    task: Callable[[int, Row], Task]
+    """The task of the row of this index. Raises TaskError where it is none."""
+
+    def entries(self) -> list[Entry]:
+        """The rows as tasks that could be used, in order."""
+        return [
+            Entry(key, where, partial(self._make, index, read))
+            for index, (key, (where, read)) in enumerate(zip(self.keys, self.rows, strict=True))
+        ]
+
+    def _make(self, index: int, read: Callable[[], Row]) -> Task:
+        return self.task(index, read())
+
+
+def file_table(path: str, columns: Mapping[str, str] | None = None, wanted: Collection[str] = ()) -> Table:
+    """Every row of the file. `columns`: {field: column} where they have names of their own; `wanted`: further ones.
 
     Raises ConfigError where it cannot be read or lacks a column.
     """
-    columns = columns or {}
-    found, rows = file_rows(path, columns.values())
-    check_columns(columns, found, f"file:{path}")
-    column = columns.get("code") or code_column(found, f"file:{path}")
-    return _entries(Path(path).expanduser(), rows, column, columns)
+    columns, spec = columns or {}, f"file:{path}"
+    found, rows = file_rows(path, {*columns.values(), *wanted})
+    check_columns(columns, found, spec)
+    column = columns.get("code") or code_column(found, spec)
+    names = [f"{Path(path).stem}_{index}" for index in range(len(rows))]
+
+    def task(index: int, row: Row) -> Task:
+        named = {**row, **{field: row.get(name) for field, name in columns.items()}}
+        return row_task(named, code_column=column, source="file", default_name=names[index])
+
+    where = Path(path).expanduser()
+    return Table(found, [f"file/{name}" for name in names], [(f"{where} {at}", read) for at, read in rows], task)
 
 
-def file_rows(path: str, wanted: Collection[str] = ()) -> tuple[frozenset[str], Rows]:
+def file_rows(path: str, wanted: Collection[str] = (), spec: str | None = None) -> tuple[frozenset[str], Rows]:
     """(names of all its columns, its rows): of each row the columns that tasks may have, and `wanted` ones.
 
-    Raises ConfigError where the file cannot be read or holds no row.
+    Raises ConfigError where the file cannot be read or holds no row; it names `spec`, else `file:PATH`.
     """
-    file = Path(path).expanduser()
+    file, spec = Path(path).expanduser(), spec or f"file:{path}"
     if not file.is_file():
-        raise ConfigError(f"file:{path}: {'not a file' if file.exists() else 'no such file'}")
+        raise ConfigError(f"{spec}: {'not a file' if file.exists() else 'no such file'}")
     readers = {".parquet": _parquet, ".jsonl": _jsonl}
     if file.suffix not in readers:
-        raise ConfigError(f"file:{path}: give a .parquet or .jsonl file with one row per task")
+        raise ConfigError(f"{spec}: give a .parquet or .jsonl file with one row per task")
     try:
-        return readers[file.suffix](file, frozenset({*wanted, *CODE_COLUMNS, *FIELDS}))
+        columns, rows = readers[file.suffix](file, frozenset({*wanted, *CODE_COLUMNS, *FIELDS}))
     except OSError as error:
-        raise ConfigError(f"file:{path}: cannot be read: {error.strerror or error}") from error
+        raise ConfigError(f"{spec}: cannot be read: {error.strerror or error}") from error
+    if not rows:
+        raise ConfigError(f"{spec}: holds no row")
+    if not columns:
+        raise ConfigError(f"{spec}: no line is a JSON object")
+    return columns, rows
 
 
 def _parquet(file: Path, wanted: frozenset[str]) -> tuple[frozenset[str], Rows]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = pq.read_schema(file).names
-        table = pq.read_table(file, columns=[name for name in names if name in wanted])
-    except pa.ArrowException as error:
-        raise ConfigError(f"file:{file}: is no readable Parquet file: {_first_line(error)}") from error
-    if pq.read_metadata(file).num_rows == 0:
-        raise ConfigError(f"file:{file}: holds no row")
-
-    def read(index: int) -> Row:
-        return {name: table[name][index].as_py() for name in table.column_names}
-
-    return frozenset(names), [(f"row {i}", partial(read, i)) for i in range(table.num_rows)]
+    rows = ParquetRows(file, wanted)
+    return rows.names, [(f"row {index}", partial(rows.__getitem__, index)) for index in range(len(rows))]
 
 
 def _jsonl(file: Path, wanted: frozenset[str]) -> tuple[frozenset[str], Rows]:
@@ -75,10 +99,6 @@ def _jsonl(file: Path, wanted: frozenset[str]) -> tuple[frozenset[str], Rows]:
             keys |= _json_row(line).keys()
         except TaskError:
             continue
-    if not places:
-        raise ConfigError(f"file:{file}: holds no row")
-    if not keys:
-        raise ConfigError(f"file:{file}: no line is a JSON object")
     return frozenset(keys), [(f"line {number}", partial(_read_line, file, offset)) for number, offset in places]
 
 
@@ -105,26 +125,9 @@ def _json_row(line: bytes) -> dict[str, object]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise TaskError(f"is not JSON: {_first_line(error)}") from None
+        raise TaskError(f"is not JSON: {(str(error).splitlines() or [type(error).__name__])[0]}") from None
     except RecursionError:
         raise TaskError("is JSON nested too deeply to be a task") from None
     if not isinstance(row, dict):
         raise TaskError("is no JSON object")
     return row
-
-
-def _entries(file: Path, rows: Rows, column: str, columns: Mapping[str, str]) -> list[Entry]:
-    def make(read: Callable[[], Row], default_name: str) -> Task:
-        row = read()
-        row = {**row, **{field: row.get(name) for field, name in columns.items()}}
-        return row_task(row, code_column=column, source="file", default_name=default_name)
-
-    names = [f"{file.stem}_{index}" for index in range(len(rows))]
-    return [
-        Entry(f"file/{name}", f"{file} {where}", partial(make, read, name))
-        for name, (where, read) in zip(names, rows, strict=True)
-    ]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import secrets
+from contextlib import suppress
 from typing import Any
 
 import boto3
@@ -38,13 +39,20 @@ _WORK = Config(
 )
 _EXISTS = frozenset({"PreconditionFailed", "412"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
-_PASSING = frozenset({"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling"})
+_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
+# A clock that went wrong is set right again; until then every signature looks too old.
+_PASSING = _EXPIRED | {
+    "SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "OperationAborted",
+    "Throttling",
+}  # fmt: skip
 _ADVICE = {
     "NoSuchBucket": "there is no such bucket, create it or correct the name",
     "AccessDenied": "access denied, these credentials must list, get and put under the prefix",
     "InvalidAccessKeyId": "the server does not know this access key, check AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "the secret key is wrong, check AWS_SECRET_ACCESS_KEY",
     "ExpiredToken": "the session token has expired, renew the credentials",
+    "TokenRefreshRequired": "the session token has expired, renew the credentials",
+    "RequestTimeTooSkewed": "this machine's clock and the server's differ too much, set it right",
     "PermanentRedirect": "the bucket is in another region, set AWS_DEFAULT_REGION",
 }
 
@@ -159,10 +167,17 @@ class S3Store:
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"trace store {self.uri}: {error}; check the AWS settings") from error
 
+    def _look_for_new_credentials(self) -> None:
+        """For the next call: a client never reads files and profiles again by itself."""
+        with suppress(ConfigError):
+            self._client = self._connect(_WORK)
+
     def _where(self) -> str:
         return self._endpoint or "Amazon S3"
 
     def _failure(self, error: BotoCoreError | ClientError) -> StoreError:
+        if _code(error) in _EXPIRED:
+            self._look_for_new_credentials()
         kind = StoreUnavailable if _may_pass(error) else StoreError
         return kind(f"trace store {self.uri}: {self._explain(error)}")
 

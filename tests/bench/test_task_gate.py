@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def get_inputs():
     return [torch.rand(2, 60000)]
 def reference_impl(x):
     return x.softmax(1)
+"""
+LSTM = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 8, 6, batch_first=True)
+    def forward(self, x):
+        return self.lstm(x)[0]
+def get_inputs():
+    return [torch.rand(2, 512, 4)]
+def get_init_inputs():
+    return []
 """
 UNUSED = (
     "import torch\ninput_shapes = {'x': {'shape': [64, 8]}, 'y': {'shape': [64, 8]}}\n"
@@ -110,6 +125,20 @@ def test_a_giant_is_not_run_and_its_size_is_told(look: Look) -> None:
     assert verdict.evidence.input_bytes == 4 * 10**5 * 6 * 10**6
 
 
+def test_a_task_whose_size_depends_on_values_is_not_run_and_its_size_is_told_as_unknown(look: Look) -> None:
+    verdict = look(SOFTMAX.replace("torch.rand(2,", "torch.rand(int(torch.ones(2).sum()),"), max_bytes=1 << 30)
+    assert (verdict.status, verdict.evidence.flags) == (Status.OK, ("size_unknown",))
+    assert verdict.evidence.input_bytes is None
+
+
+def test_a_long_recurrent_network_is_measured_at_once_and_run(look: Look) -> None:
+    """By steps this takes a minute on the meta device; without the limit it takes a second."""
+    began = time.monotonic()
+    verdict = look(LSTM, max_bytes=1 << 30)
+    assert time.monotonic() - began < 25
+    assert (verdict.status, verdict.evidence.flags) == (Status.OK, ())
+
+
 def test_a_task_below_the_limit_is_run(look: Look) -> None:
     assert look(ADD_RELU, max_bytes=1 << 20).evidence.flags == ()
 
@@ -135,6 +164,7 @@ def test_the_command_runs_references_in_the_sandbox_only(tmp_path: Path, capsys:
     (tasks / "a_good.py").write_text(UNUSED.replace("return torch.relu(x)", "return torch.relu(x + y)"))
     (tasks / "b_writes.py").write_text(f"open({str(marker)!r}, 'w').close()\n{SOFTMAX}")
     (tasks / "c_broken.py").write_text("def f(:\n")
+    (tasks / "c_needs.py").write_text(f"from nowhere_installed.models import Thing\n{SOFTMAX}")
     (tasks / "d_giant.py").write_text(SOFTMAX.replace("2, 60000", "9000, 90000"))
     report = tmp_path / "report.json"
     assert main(["check", f"folder:{tasks}", "--device", "cpu", "--max-bytes", "100M", "--json", str(report)]) == 1
@@ -144,7 +174,9 @@ def test_the_command_runs_references_in_the_sandbox_only(tmp_path: Path, capsys:
         "folder/a_good": (True, True),
         "folder/b_writes": (True, False),
         "folder/c_broken": (False, None),
+        "folder/c_needs": (True, False),
         "folder/d_giant": (True, None),
     }
     assert "PermissionError" in read["folder/b_writes"]["error"]
-    assert "3 of 4 load; 1 run, 1 fail, 1 not run for their size; 0 would be excluded" in capsys.readouterr().out
+    assert "pip install nowhere_installed" in read["folder/c_needs"]["error"]
+    assert "4 of 5 load; 1 run, 2 fail, 1 not run for their size; 0 would be excluded" in capsys.readouterr().out

@@ -30,7 +30,7 @@ from kb_ray.bench.child.stopwatch import take_times
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import InfraError
 from kb_ray.records import Stage, Status, Verdict
-from kb_ray.tasks.quality import REFERENCE_FAILED, TOO_LARGE, UNTRUSTED
+from kb_ray.tasks.quality import REFERENCE_FAILED, UNTRUSTED, size_flags
 
 CANDIDATE = "candidate"
 HIDDEN = {"shape": "shapes", "dtype": "dtypes", "weights": "weights"}
@@ -69,10 +69,10 @@ class Evaluation:
         try:
             with self.slot.shared(), found.phase("reference"):
                 if limit is not None:
-                    sizes = self.references.sizes(self.request.task, self.settings)
+                    sizes = self.references.sizes(self.request.task, self.settings, limit)
                     found.input_bytes = sizes.get("inputs")
-                    if "inputs" not in sizes or sum(sizes.values()) > limit:
-                        found.flags.add(TOO_LARGE)
+                    if unfit := size_flags(sizes, limit):
+                        found.flags |= unfit
                         return found.verdict(Status.OK, Stage.STATIC)
                 loaded = self.references.get(self.request.task, self.settings)
         except ReferenceFailed as failure:

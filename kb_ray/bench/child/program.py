@@ -130,7 +130,7 @@ class Server:
 
     def sizes(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Bytes that a loaded reference would take; nothing of it is made."""
-        return {"bytes": dict(estimate(self.programs[request["program"]]))}
+        return {"bytes": dict(estimate(self.programs[request["program"]], request["limit"]))}
 
     def call(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         watch = provenance.WATCH

@@ -167,12 +167,12 @@ class ReferenceProcess:
             given_tree, given = self._build(_OTHER, seed, timeout_s, unsettled)
             return Reweighted(given_tree, given, self._answer(_OTHER, tree, inputs, timeout_s, ledger=False))
 
-    def sizes(self, task: Task, timeout_s: float) -> dict[str, int]:
-        """Bytes of `inputs`, `weights` and `outputs` as far as they can be told without making them."""
+    def sizes(self, task: Task, timeout_s: float, limit: int) -> dict[str, int]:
+        """Bytes of `inputs`, `weights` and `outputs` as far as they can be told without making them, up to `limit`."""
         with self.lock, self._own_fault():
             self._spawned()
             self._ask(Kind.LOAD, timeout_s, **_load_request(_SIZED, task), tf32=False)
-            said = self._ask(Kind.SIZES, timeout_s, program=_SIZED)["bytes"]
+            said = self._ask(Kind.SIZES, timeout_s, program=_SIZED, limit=limit)["bytes"]
             return {str(name): _count(size) for name, size in said.items()} if isinstance(said, dict) else {}
 
     def put_timed(self, slot: str, tree: wire.Tree, inputs: list[torch.Tensor], timeout_s: float) -> None:

@@ -119,10 +119,13 @@ class References:
         case.tolerances = tolerances(case.outputs, None, [*inputs, *other.given], _rounded(loaded, settings))
         return case if finite(case) else None
 
-    def sizes(self, task: Task, settings: BenchSettings) -> dict[str, int]:
-        """Bytes of `inputs`, `weights` and `outputs` of a task, as far as they can be told without making them."""
+    def sizes(self, task: Task, settings: BenchSettings, limit: int) -> dict[str, int]:
+        """Bytes of `inputs`, `weights` and `outputs` of a task, as far as they can be told without making them.
+
+        Above `limit` no more of them are looked for.
+        """
         try:
-            return self.process.sizes(task, settings.timeout_s)
+            return self.process.sizes(task, settings.timeout_s, limit)
         except ReferenceFailed as failure:
             # Walking through some networks without values takes longer than running them: not known, so not failed.
             if failure.late:
