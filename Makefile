@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 # A local Ray with a token on disk needs this before ray is imported.
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: demo demo-llm test selftest bench bench-driver lint clean help
+.PHONY: demo demo-llm test selftest chaos bench bench-driver lint clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -50,6 +50,9 @@ test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vL
 
 selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster
 	$(BIN)/python -m tests.threats $(ARGS)
+
+chaos: $(VENV)/.dev ## kills, storms, full disks and jumping clocks in real runs; ROUNDS=5, KB_RAY_CHAOS_SEED repeats the moments
+	KB_RAY_CHAOS_ROUNDS=$(or $(ROUNDS),5) $(BIN)/python -m pytest tests/chaos $(ARGS)
 
 bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; KERNELBENCH=checkout measures that beside
 	$(BIN)/python -m benchmarks.verifier --output bench.json --document docs/measurements.md $(if $(KERNELBENCH),--kernelbench $(KERNELBENCH)) $(ARGS)

@@ -5,7 +5,9 @@ Knows no test. No other cluster of this machine sees it, and nothing of it outli
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +32,8 @@ class Head:
     address: str
     dashboard: str
     home: Path
+    group: int
+    """Process group of everything that the head started, jobs apart."""
 
     def environment(self) -> dict[str, str]:
         """For a process on this machine that uses the head."""
@@ -37,6 +42,13 @@ class Head:
 
 @pytest.fixture(scope="session")
 def head() -> Iterator[Head]:
+    with started_head() as head:
+        yield head
+
+
+@contextmanager
+def started_head() -> Iterator[Head]:
+    """A head of its own. Its process group may be killed meanwhile."""
     # Not below pytest's folder: Ray's socket paths must stay under 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="kb-head-"))
     home = with_token(folder / "home", "right" * 8)
@@ -53,13 +65,41 @@ def head() -> Iterator[Head]:
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
         wait_until_up(process, folder / "log")
-        yield Head(f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", home)
+        yield Head(f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", home, process.pid)
     finally:
         # Ray's own processes stay in the group, so that nothing outlives this.
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_command(head: Head, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    """`ray ...` against the head."""
+    return subprocess.run(
+        [sys.executable, "-m", "ray.scripts.scripts", *arguments],
+        capture_output=True, text=True, cwd=ROOT, env=head.environment(), timeout=timeout_s, check=False,
+    )  # fmt: skip
+
+
+def submit(head: Head, identity: str, arguments: list[str], *more: str) -> subprocess.CompletedProcess[str]:
+    """`python -m kb_ray.generate` as a job; `more` are flags of `ray job submit`."""
+    # The head's agent comes up some seconds after the head says that it runs.
+    deadline = time.monotonic() + 90
+    while "No available agent" in (tried := _try_submit(head, identity, arguments, *more)).stderr:
+        assert time.monotonic() < deadline, tried.stderr
+        time.sleep(2)
+    return tried
+
+
+def _try_submit(head: Head, identity: str, arguments: list[str], *more: str) -> subprocess.CompletedProcess[str]:
+    entry = f"{shlex.quote(sys.executable)} -m kb_ray.generate {shlex.join(arguments)}"
+    return ray_command(
+        head, "job", "submit", "--submission-id", identity, "--working-dir", str(ROOT),
+        "--runtime-env", "jobs/runtime_env.yaml", "--metadata-json", json.dumps({"run": identity}), *more,
+        "--", *shlex.split(entry),
+    )  # fmt: skip
 
 
 def with_token(home: Path, token: str) -> Path:

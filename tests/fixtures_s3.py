@@ -20,6 +20,8 @@ import pytest
 
 ADMIN = ("kbadmin", "kbadmin-secret")
 READER = ("kbreader", "kbreader-secret")
+RENEWED = ("kbrenewed", "kbrenewed-secret")
+"""May do what ADMIN may: credentials that come in its place."""
 BUCKET = "kb-traces"
 START_TIMEOUT_S = 60.0
 # weed derives a gRPC port from each HTTP port where none is given: both are named, so that none collides.
@@ -171,6 +173,7 @@ def _identities(bucket: str) -> dict[str, list[dict[str, object]]]:
     everything = ["Admin", "Read", "Write", "List", "Tagging"]
     return {"identities": [
         identity("admin", ADMIN, everything),
+        identity("renewed", RENEWED, everything),
         identity("reader", READER, [f"Read:{bucket}", f"List:{bucket}"]),
     ]}  # fmt: skip
 

@@ -1,0 +1,107 @@
+"""A model server that knows the answers of a workload and breaks on request, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from tests.fixtures_run import ANSWER
+from tests.unit.model.model_server import ModelServer, Reply, answers, resets, running, says, serves
+
+_FACTOR = re.compile(r"return x \* ([\d.]+) \+ 1\.0")
+
+
+async def hangs_up_late(request: web.Request) -> web.StreamResponse:
+    """Nothing for a while, then a broken connection."""
+    await asyncio.sleep(20)
+    return await resets(request)
+
+
+async def breaks_off(request: web.Request) -> web.StreamResponse:
+    """The replica dies in mid-answer."""
+    response = web.StreamResponse(headers={"Content-Length": "5000", "Content-Type": "application/json"})
+    await response.prepare(request)
+    await response.write(b'{"choices": [{"message": {"content": "Here is')
+    await asyncio.sleep(0.2)
+    return await resets(request)
+
+
+FAULTS: dict[str, Reply] = {
+    "429": says(429, {"error": "busy"}, **{"Retry-After": "1"}),
+    "503": says(503, {"error": "no replica"}),
+    "reset": resets,
+    "hung": hangs_up_late,
+    "broken off": breaks_off,
+    "malformed": says(200, '{"choices": [{"mess'),
+    "no choices": says(200, {"choices": []}),
+    "empty": answers(""),
+    "null": answers(None),
+}
+
+
+class ErraticModel(ModelServer):
+    """Serves `name`. Of the chat requests the first `storm` get 429, then `share` of them a fault by draw."""
+
+    def __init__(self, draw: random.Random, *, storm: int = 0, share: float = 0.0) -> None:
+        super().__init__()
+        self._draw, self._storm, self._share = draw, storm, share
+        self.name = "tiny-model"
+        self.chats = 0
+        self.refused = 0
+        """Requests for a name that is not served."""
+        self.faults: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/models":
+            return await serves(self.name)(request)
+        if request.path != "/v1/chat/completions":
+            return web.Response(status=404)
+        body = await request.json()
+        if body["model"] != self.name:
+            self.refused += 1
+            return await says(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})(request)
+        self.chats += 1
+        fault = "429" if self.chats <= self._storm else None
+        if fault is None and self._draw.random() < self._share:
+            fault = self._draw.choice(sorted(FAULTS))
+        if fault is not None:
+            self.faults.append(fault)
+            return await FAULTS[fault](request)
+        return await answers(_answer(body["messages"]))(request)
+
+
+def _answer(messages: list[dict[str, str]]) -> str:
+    """Wrong at first, right once there was feedback."""
+    found = _FACTOR.search("\n".join(message["content"] for message in messages if message["role"] == "user"))
+    assert found is not None, messages
+    turned = any(message["role"] == "assistant" for message in messages)
+    return ANSWER.format(factor=found[1], shift="1.0" if turned else "2.0")
+
+
+@contextmanager
+def served(model: ErraticModel) -> Iterator[ErraticModel]:
+    """`model` listening at its `url`."""
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with running(model):
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield model
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()

@@ -1,0 +1,149 @@
+"""A run of the command whose words can be read while it goes on, and what must hold after any run."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kb_ray.bench.sweep import base_dir
+from kb_ray.traces.run import read_run
+from kb_ray.traces.store import open_store
+from kb_ray.traces.views import episodes
+from tests.fixtures_run import ROOT, Workload, rows_by_task
+
+PATIENCE_S = 600.0
+"""Nothing here is about speed: machines may be busy."""
+KILLED = frozenset({"crash"})
+"""Verdict on a candidate that somebody else killed."""
+
+
+class Run:
+    """`python -m kb_ray.generate`, with what it prints in a file."""
+
+    def __init__(self, arguments: list[str], log: Path, env: Mapping[str, str]) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kb_ray.generate", *arguments],
+                stdout=out, stderr=out, cwd=ROOT, env={**os.environ, **env},
+            )  # fmt: skip
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, reached: Callable[[], bool], what: str) -> None:
+        """Until `reached`. Fails the test where the run ends before, or takes too long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not reached():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"never came to {what} (exit code {self.process.poll()}):\n{self.said}")
+            time.sleep(0.05)
+
+    def wait_for_rows(self, output: str, count: int) -> None:
+        self.wait_for(lambda: rows_by_task(output).total() >= count, f"{count} rows in {output}")
+
+    def wait_for_words(self, words: str) -> None:
+        self.wait_for(lambda: words in self.said, f"saying {words!r}")
+
+    def end(self) -> int:
+        """Its exit code."""
+        try:
+            return self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"it did not end:\n{self.said}")
+
+
+@contextmanager
+def running(arguments: list[str], log: Path, env: Mapping[str, str]) -> Iterator[Run]:
+    """A run that does not outlive the test."""
+    run = Run(arguments, log, env)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+def later(draw: random.Random, longest_s: float) -> None:
+    """Waits for a drawn while."""
+    time.sleep(draw.uniform(0, longest_s))
+
+
+def run_id_of(output: str) -> str | None:
+    run = read_run(open_store(output))
+    return run.run_id if run else None
+
+
+def check_sound(output: str, workload: Workload, allowed: frozenset[str] = frozenset()) -> None:
+    """What is promised after any fault: the store is sound, each episode is there once and none is left to redo, and
+    each candidate has its own verdict: the right ones `ok`, the wrong ones `mismatch`, or one of `allowed`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kb_ray.verify", output, "--json"],
+        capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["state"], found["missing"], found["to_redo"], found["repeated"]) == ("complete", [], 0, 0), (
+        done.stdout
+    )
+    assert found["planned"] == found["episodes"] == len(workload.task_ids)
+    kept = list(episodes(open_store(output)))
+    assert sorted(episode.task.task_id for episode in kept) == sorted(workload.task_ids)
+    for episode in kept:
+        for turn in episode.turns:
+            code = turn.triton_code or ""
+            wanted = "ok" if "+ 1.0, mask" in code else "mismatch" if "+ 2.0, mask" in code else "no_code"
+            assert turn.verdict.status == wanted or turn.verdict.status in allowed, turn
+
+
+def command_lines(word: str) -> dict[int, str]:
+    """Living processes of this machine, other than this one, whose command line has `word` in it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if word in line:
+                found[int(entry.name)] = line
+    return found
+
+
+def scratch_folders(run_id: str) -> list[Path]:
+    """Folders of the bench workers of a run."""
+    return list(base_dir().glob(f"kb-bench-{run_id}-*"))
+
+
+def check_nothing_left(output: str) -> None:
+    """No process of the run, no folder of its workers, no half-written file. They may take a while to go."""
+    run_id = run_id_of(output)
+    assert run_id is not None
+    deadline = time.monotonic() + 120
+    # Judges, zygotes and candidates have their run's name in their command line, drivers the output.
+    while (processes := command_lines(run_id) | command_lines(output)) or scratch_folders(run_id):
+        assert time.monotonic() < deadline, (processes, scratch_folders(run_id))
+        time.sleep(0.5)
+    if "://" not in output:
+        assert open_store(output).leftovers() == ()  # type: ignore[attr-defined]
+
+
+def kill(pid: int) -> bool:
+    """SIGKILL; whether there was such a process."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,56 @@
+"""The cluster itself fails: its head dies and the job is submitted to another one, or its object store is full."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from tests.chaos.running import PATIENCE_S, check_nothing_left, check_sound, command_lines, later, running
+from tests.fixtures_head import ray_command, started_head, submit
+from tests.fixtures_ray import OBJECT_STORE_BYTES
+from tests.fixtures_run import Command, make_workload, rows_by_task
+
+
+def test_a_job_whose_head_died_is_finished_in_a_new_cluster(draw: random.Random, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    with started_head() as first:
+        submitted = submit(first, "first", arguments, "--no-wait")
+        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+        wanted, deadline = draw.randint(1, 5), time.monotonic() + PATIENCE_S
+        while rows_by_task(output).total() < wanted:
+            assert time.monotonic() < deadline, ray_command(first, "job", "logs", "first").stdout
+            time.sleep(0.2)
+        later(draw, 2.0)
+        # The node is gone, with all that ran on it.
+        os.killpg(first.group, signal.SIGKILL)
+        while processes := command_lines(output):
+            assert time.monotonic() < deadline, processes
+            time.sleep(0.5)
+    kept = rows_by_task(output)
+    assert 0 < kept.total() < len(workload.task_ids)
+    with started_head() as second:
+        again = submit(second, "second", arguments)
+        assert again.returncode == 0, again.stdout + again.stderr
+        check_sound(output, workload)
+        check_nothing_left(output)
+
+
+def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Command, tmp_path: Path) -> None:
+    import numpy as np
+    import ray
+
+    workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    block = OBJECT_STORE_BYTES // 10
+    with running(arguments, tmp_path / "log", command.env) as run:
+        later(draw, 20.0)
+        # Held on to, half as much again as there is room for.
+        held = [ray.put(np.full(block, number, dtype=np.uint8)) for number in range(15)]
+        assert run.end() == 0, run.said
+        assert [int(ray.get(one)[0]) for one in held] == list(range(15))
+    check_sound(output, workload)
+    check_nothing_left(output)

@@ -1,0 +1,58 @@
+"""A folder on a disk that fills up in mid-run: the run waits, says so, and goes on once there is room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.running import check_nothing_left, check_sound, later, running
+from tests.fixtures_run import Command, make_workload, rows_by_task
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of four megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _fill(path: Path) -> None:
+    """Takes all the room that is left."""
+    with path.open("ab", 0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    with path.open("ab", 0) as file, pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        file.write(bytes(4096))
+
+
+def test_a_full_disk_holds_a_run_up_and_loses_nothing(
+    draw: random.Random, command: Command, disk: Path, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 12), str(disk / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    with running(arguments, tmp_path / "log", command.env) as run:
+        run.wait_for_rows(output, draw.randint(1, 5))
+        _fill(disk / "ballast")
+        run.wait_for_words(os.strerror(errno.ENOSPC))
+        later(draw, 30.0)
+        assert run.process.poll() is None, run.said
+        assert rows_by_task(output).total() < len(workload.task_ids)
+        (disk / "ballast").unlink()
+        assert run.end() == 0, run.said
+        assert "takes writes again" in run.said
+    check_sound(output, workload)
+    check_nothing_left(output)

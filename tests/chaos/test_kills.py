@@ -1,0 +1,97 @@
+"""kill -9 of any process that a run has, at any moment: the run, started again where it was the driver, is whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.running import (
+    KILLED,
+    Run,
+    check_nothing_left,
+    check_sound,
+    command_lines,
+    kill,
+    later,
+    run_id_of,
+    running,
+    scratch_folders,
+)
+from tests.fixtures_run import Command, make_workload
+
+
+def _owners(output: str) -> list[int]:
+    """Processes of the actors that serve the run."""
+    run_id = run_id_of(output)
+    owners = [folder / "owner" for folder in scratch_folders(run_id)] if run_id else []
+    return [int(owner.read_text().split()[0]) for owner in owners if owner.exists()]
+
+
+def _programs(output: str, module: str) -> list[int]:
+    """Judges or zygotes of the run. Candidates are forks of a zygote and have its command line: they are left out."""
+    run_id = run_id_of(output)
+    found = command_lines(f"from kb_ray.bench.child.{module} import main") if run_id else {}
+    return [pid for pid, line in found.items() if run_id and run_id in line and pid not in _forks(output, "*")]
+
+
+def _forks(output: str, role: str) -> list[int]:
+    """Sandboxed processes: `candidates` or `references`."""
+    run_id = run_id_of(output)
+    folders = scratch_folders(run_id) if run_id else []
+    return [int(record.name) for folder in folders for record in folder.glob(f"{role}/groups/*")]
+
+
+VICTIMS: dict[str, Callable[[str], list[int]]] = {
+    "actor": _owners,
+    "judge": lambda output: _programs(output, "judge"),
+    "zygote": lambda output: _programs(output, "zygote"),
+    "candidate": lambda output: _forks(output, "candidates"),
+    "reference": lambda output: _forks(output, "references"),
+}
+
+
+def _kill_one(run: Run, victim: str, output: str, draw: random.Random) -> None:
+    """Waits until there is one, then for a drawn while, and kills one."""
+    find = VICTIMS[victim]
+    run.wait_for(lambda: bool(find(output)), f"having a {victim}")
+    later(draw, 0.2 if victim in ("candidate", "reference") else 4.0)
+
+    def killed() -> bool:
+        found = sorted(find(output))
+        return bool(found) and kill(draw.choice(found))
+
+    run.wait_for(killed, f"having a {victim} that can be killed")
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
+    victim: str, draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    with running(arguments, tmp_path / "log", command.env) as run:
+        _kill_one(run, victim, output, draw)
+        assert run.end() == 0, run.said
+        said = run.said
+    check_sound(output, workload, KILLED if victim == "candidate" else frozenset())
+    check_nothing_left(output)
+    assert "episodes:  8 finished now, 8 written" in said
+
+
+def test_a_driver_killed_whenever_goes_on_when_started_again(
+    draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    with running(arguments, tmp_path / "log", command.env) as run:
+        # From the first line of the program on, not only while there are rows.
+        later(draw, 25.0)
+        kill(run.process.pid)
+        run.end()
+    with running(arguments, tmp_path / "again", command.env) as again:
+        assert again.end() == 0, again.said
+    check_sound(output, workload)
+    check_nothing_left(output)

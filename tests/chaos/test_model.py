@@ -1,0 +1,55 @@
+"""A model server that does everything wrong that a server can: the run waits, tries again, and ends whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.running import check_nothing_left, check_sound, later, running
+from tests.fixtures_run import Command, Workload, make_workload
+
+
+def _arguments(workload: Workload, output: str, model: ErraticModel) -> Sequence[str]:
+    return [
+        "--tasks", f"folder:{workload.tasks}", "--vllm-url", model.url, "--multi-turn", "--max-turns", "16",
+        "--output", output, "--n-correctness", "2", "--bench-workers", "1", "--save-interval", "1",
+        "--batch-size", "4",
+    ]  # fmt: skip
+
+
+def test_storms_resets_hangs_and_nonsense_cost_time_and_no_episode(
+    draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
+    model = ErraticModel(draw, storm=draw.randint(4, 20), share=0.5)
+    with served(model), running(list(_arguments(workload, output, model)), tmp_path / "log", command.env) as run:
+        assert run.end() == 0, run.said
+    assert "429" in model.faults
+    check_sound(output, workload)
+    check_nothing_left(output)
+
+
+def test_a_server_that_comes_back_with_another_model_gives_no_answer_under_the_old_ones_name(
+    draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    with served(ErraticModel(draw)) as model:
+        arguments = list(_arguments(workload, output, model))
+        with running(arguments, tmp_path / "log", command.env) as run:
+            run.wait_for(lambda: model.chats >= 3, "asking the model")
+            later(draw, 1.0)
+            model.name = "other-model"
+            # What was answered by then is kept; the rest is not done, and the run says so.
+            assert run.end() in (0, 1), run.said
+        with running(arguments, tmp_path / "refused", command.env) as refused:
+            code = refused.end()
+        assert model.refused
+        assert code == 2, refused.said
+        assert '"tiny-model" -> "other-model"' in refused.said
+        model.name = "tiny-model"
+        with running(arguments, tmp_path / "again", command.env) as again:
+            assert again.end() == 0, again.said
+    check_sound(output, workload)
+    check_nothing_left(output)
