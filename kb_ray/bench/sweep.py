@@ -12,7 +12,11 @@ import os
 import secrets
 import signal
 import tempfile
+import time
 from pathlib import Path
+
+_ABANDONED_S = 600.0
+"""Seconds after which a folder that names no owner belongs to nobody."""
 
 
 def base_dir() -> Path:
@@ -101,9 +105,16 @@ def _owner_lives(folder: Path) -> bool:
     try:
         said = (folder / "owner").read_text()
     except OSError:
-        # Just being claimed, or being removed: either way not ours to touch.
-        return True
+        # Just being claimed, or being removed: not ours to touch, unless whoever did so was killed at it.
+        return _seconds_old(folder) < _ABANDONED_S
     return said == _identity(int(said.split()[0]))
+
+
+def _seconds_old(folder: Path) -> float:
+    try:
+        return time.time() - folder.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _identity(pid: int) -> str:

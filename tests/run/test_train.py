@@ -15,7 +15,7 @@ from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.store import open_store
 from tests.fixtures_run import ROOT, Command
 from tests.unit.learn import tiny
-from tests.unit.training.test_pairs import HAND
+from tests.unit.training.test_learning_pairs import HAND
 
 
 def train(command: Command, *arguments: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -253,6 +254,13 @@ def test_a_bench_actor_loads_nothing_heavy() -> None:
 def all_files() -> list[Path]:
     found = [*sources(), *(ROOT / "deployments").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     return sorted(found)
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Where folders are no packages, pytest takes the second for the first and collects nothing."""
+    plain = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    names = Counter(path.name for path in plain)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("path", all_files(), ids=lambda path: str(path.relative_to(ROOT)))

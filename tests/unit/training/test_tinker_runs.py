@@ -19,7 +19,7 @@ from kb_ray.training.rl_settings import GrpoSettings
 from kb_ray.training.settings import SftSettings
 from tests.unit.learn.test_grpo import TASKS, judge
 from tests.unit.learn.tinker_server import Service, running
-from tests.unit.training.test_pairs import HAND, write
+from tests.unit.training.test_learning_pairs import HAND, write
 from tests.unit.training.test_rl_run import opening
 
 

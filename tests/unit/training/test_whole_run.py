@@ -18,7 +18,7 @@ from kb_ray.training.rl_settings import BestOfNSettings
 from kb_ray.training.whole_settings import WholeSettings
 from tests.unit.learn import tiny
 from tests.unit.learn.test_grpo import TASKS, judge
-from tests.unit.training.test_pairs import HAND, write
+from tests.unit.training.test_learning_pairs import HAND, write
 from tests.unit.training.test_rl_run import opening
 
 
