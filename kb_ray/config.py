@@ -54,7 +54,7 @@ class RunConfig(BaseModel):
 
     tasks: Annotated[tuple[str, ...], Shown("task sources", "none: see the sample counts", "SPEC")] = ()
     """Task source, repeatable: builtin[:LEVELS], folder:PATH of .py files, file:PATH of .parquet or .jsonl,
-    kernelbench[:LEVELS], kernelbook. LEVELS is a list such as 1,2."""
+    kernelbench[:LEVELS], kernelbook[:PATH]. LEVELS is a list such as 1,2."""
     kernelbook_samples: Annotated[
         int | None, Field(ge=0, le=1_000_000), Shown("samples", "1500 if no --tasks and no counts")
     ] = None

@@ -27,7 +27,7 @@ class RolloutSettings(TrainSettings):
     """What best-of-N and GRPO have in common."""
 
     tasks: Annotated[tuple[str, ...], Shown("SPEC", "KernelBench of --level", "task sources")] = ()
-    """Tasks to train on, repeatable: builtin, folder:PATH, file:PATH, kernelbench[:LEVELS], kernelbook."""
+    """Tasks to train on, repeatable: builtin, folder:PATH, file:PATH, kernelbench[:LEVELS], kernelbook[:PATH]."""
     level: Annotated[tuple[int, ...], Shown("LEVEL", None, "KernelBench levels")] = (1,)
     """Levels of KernelBench, where no tasks are named."""
     kernelbench_root: Annotated[str | None, Shown("folder", "a checkout nearby, else the hub", "folder")] = None
