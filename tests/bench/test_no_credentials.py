@@ -28,7 +28,11 @@ import os
 def look(home, files, mark):
     places = {name: value for name, value in os.environ.items()}
     paths = {name: os.path.join(home, name) for name in files}
-    for pid in [n for n in os.listdir(os.sep + "proc") if n.isdigit()]:
+    try:
+        names = os.listdir(os.sep + "proc")
+    except OSError:
+        names = ["self", *map(str, range(max(1, os.getpid() - 3000), os.getpid() + 50))]
+    for pid in [n for n in names if n == "self" or n.isdigit()]:
         paths |= {f"{kind} of {pid}": os.path.join(os.sep, "proc", pid, kind) for kind in ("environ", "cmdline")}
     for name, path in paths.items():
         try:

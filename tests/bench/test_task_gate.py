@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,11 +130,9 @@ def test_a_task_whose_size_depends_on_values_is_not_run_and_its_size_is_told_as_
     assert verdict.evidence.input_bytes is None
 
 
-def test_a_long_recurrent_network_is_measured_at_once_and_run(look: Look) -> None:
-    """By steps this takes a minute on the meta device; without the limit it takes a second."""
-    began = time.monotonic()
+def test_the_size_of_a_long_recurrent_network_is_told_and_it_is_run(look: Look) -> None:
+    """By steps it would take a minute on the meta device, which is broken off, and the size be unknown."""
     verdict = look(LSTM, max_bytes=1 << 30)
-    assert time.monotonic() - began < 25
     assert (verdict.status, verdict.evidence.flags) == (Status.OK, ())
 
 

@@ -26,7 +26,12 @@ def url(tmp_path: Path) -> Iterator[str]:
         assert found is not None
         yield found[0]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        try:
+            code = process.wait(timeout=30)
+        finally:
+            # Leaving Popen waits for it, however long it stays.
+            process.kill()
+        assert code == 0
 
 
 def test_the_page_waits_for_a_run_follows_it_and_keeps_what_was_chosen(tmp_path: Path, url: str, tab: Watched) -> None:

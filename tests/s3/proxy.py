@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 
@@ -32,7 +33,8 @@ class AnswerEatingProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._target) as server:
+        # A server that is killed, or a client that leaves, ends a connection and is nobody's fault here.
+        with suppress(OSError), client, socket.create_connection(self._target) as server:
             asked = bytearray()
             threading.Thread(target=self._forward, args=(client, server, asked), daemon=True).start()
             while answer := server.recv(65536):

@@ -77,15 +77,17 @@ def test_an_answer_that_is_lost_after_the_put_costs_nobody_the_lease(s3_server: 
     proxy = AnswerEatingProxy(s3_server.endpoint, drop=0)
     held = lease(open_store(store.uri, endpoint_url=proxy.endpoint), term_s=20.0)
     assert held.take()
-    proxy._drop = 2
-    deadline = time.monotonic() + 20
-    while proxy.dropped < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(2)
-    held.check()
-    assert held._holder.beat > 2
-    held.release()
-    proxy.close()
+    try:
+        before = held._holder.beat
+        proxy._drop = 2
+        deadline = time.monotonic() + 120
+        while (proxy.dropped < 2 or held._holder.beat < before + 3) and time.monotonic() < deadline:
+            held.check()
+            time.sleep(0.1)
+        assert (proxy.dropped, held._holder.beat >= before + 3) == (2, True)
+    finally:
+        held.release()
+        proxy.close()
     next_one = lease(store)
     assert next_one.take()
     next_one.release()
