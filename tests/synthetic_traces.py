@@ -114,7 +114,9 @@ def _task(number: int) -> Task:
     names = ("relu", "gelu", "softmax", "layer_norm", "matmul", "conv2d", "cumsum", "cross_entropy")
     name, level = names[number % len(names)], 1 + number % 3
     source = "kernelbook" if number % 5 == 4 else "kernelbench"
-    identity = f"kernelbook/{number}" if source == "kernelbook" else f"kernelbench/{level}/{number}_{name}"
+    # As long as KernelBench's longest names, which have no place to break.
+    longer = f"_{name}" * (12 if number % 7 == 0 else 0)
+    identity = f"kernelbook/{number}" if source == "kernelbook" else f"kernelbench/{level}/{number}_{name}{longer}"
     code = (
         f"import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.{name}(x)\n"
     )

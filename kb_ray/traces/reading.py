@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.records import Episode
+from kb_ray.records import REDONE_ON_RESUME, Episode
 from kb_ray.traces import layout
 from kb_ray.traces.content_hash import digest, in_name
 from kb_ray.traces.schema import SCHEMA, check_version, conform, fault, row_to_episode
@@ -26,7 +26,7 @@ _READERS = 8
 _BATCH_ROWS = 128
 _MAX_NAMED = 8
 _MAX_ROWS_NAMED = 3
-_KEYS = ("episode_id", "task_id", "sample", "attempt")
+_KEYS = ("episode_id", "task_id", "sample", "attempt", "stop_reason")
 # What Arrow and the conversion to and from Python raise at bytes or values that are not what they should be.
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _GONE = "named by the manifest, not there"
@@ -43,7 +43,11 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a store holds: each (task, sample) once, in its highest attempt, and where that row is."""
+    """What a store holds: each (task, sample) once, and where that row is.
+
+    In its highest attempt of those that a failure of server or verifier did not end, where there is one: such a failure
+    says nothing, and must not stand in for an answer that was judged.
+    """
 
     store: Store
     rows: dict[str, tuple[int, ...]]
@@ -249,16 +253,16 @@ def _spare_parts(store: Store, manifest: layout.Manifest | None, damaged: Sequen
 
 
 def _latest(tables: dict[str, pa.Table], faults: dict[str, dict[int, str]]) -> dict[str, tuple[int, ...]]:
-    """Rows by file: each (task, sample) in its highest attempt, of two rows of one attempt the first."""
-    place: dict[tuple[str, int], tuple[int, str, int]] = {}
+    """Rows by file: each (task, sample) once, as `Survey` says; of two rows of one attempt the first."""
+    place: dict[tuple[str, int], tuple[tuple[bool, int], str, int]] = {}
     for key, table in tables.items():
-        columns = [table.column(name).to_pylist() for name in ("task_id", "sample", "attempt")]
-        for row, (task_id, sample, attempt) in enumerate(zip(*columns, strict=True)):
-            known = place.get((task_id, sample))
+        columns = [table.column(name).to_pylist() for name in ("task_id", "sample", "attempt", "stop_reason")]
+        for row, (task_id, sample, attempt, stop_reason) in enumerate(zip(*columns, strict=True)):
+            known, rank = place.get((task_id, sample)), (stop_reason not in REDONE_ON_RESUME, attempt)
             if row in faults.get(key, ()):
                 continue
-            if known is None or attempt > known[0]:
-                place[task_id, sample] = (attempt, key, row)
+            if known is None or rank > known[0]:
+                place[task_id, sample] = (rank, key, row)
     chosen: dict[str, list[int]] = {key: [] for key in tables}
     for _, key, row in place.values():
         chosen[key].append(row)

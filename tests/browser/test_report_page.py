@@ -168,6 +168,10 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(report: Path, phone:
     shown_with(page, "mismatch")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.locator("#episode .verdict").first).to_be_visible()
+    page.select_option("#episode-status", "")
+    page.locator("#episode-list button", has_text="_relu_relu").first.click()
+    expect(page.locator("#episode h3").first).to_contain_text("_relu_relu")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_page_is_usable_by_keyboard(report: Path, tab: Watched) -> None:

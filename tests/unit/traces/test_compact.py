@@ -13,6 +13,7 @@ from kb_ray.compact import Pieces, compact, main, write_here
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import StopReason
 from kb_ray.traces.layout import FinalFile, final_key, list_parts, part_key, read_manifest
+from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.resume import finished
 from kb_ray.traces.schema import SCHEMA, encode, table_bytes, table_of
 from kb_ray.traces.store import LocalStore, Store
@@ -53,6 +54,17 @@ def test_only_the_highest_attempt_is_kept(store: LocalStore) -> None:
     put_part(store, 1)
     compact(store)
     assert final_rows(store) == [(0, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("stop", [StopReason.INFRA_ERROR, StopReason.MODEL_ERROR])
+def test_a_failure_of_ours_does_not_take_the_place_of_a_judged_answer(store: LocalStore, stop: StopReason) -> None:
+    put_part(store, 0, 1)
+    for attempt, sample in ((2, 0), (1, 2), (2, 2)):
+        data = table_bytes([make_episode(sample=sample, attempt=attempt, stop=stop)])
+        store.put_if_absent(part_key(data), data)
+    assert [(e.sample, e.attempt) for e in read_episodes(survey(store))] == [(0, 1), (1, 1), (2, 2)]
+    compact(store, delete_parts=True)
+    assert final_rows(store) == [(0, 1), (1, 1), (2, 2)]
 
 
 def test_parts_stay_until_told_and_go_when_told(store: LocalStore) -> None:
