@@ -136,6 +136,39 @@ def adapter_folder(path: str | Path) -> Path:
     return folder / FOLDER / _named(found[-1]) / ADAPTER if found else folder
 
 
+def check_adapter(folder: Path) -> Checkpoint | None:
+    """What is said of the checkpoint that the adapter in `folder` belongs to; None for one that no run of ours wrote.
+
+    ConfigError, in one line, where a file of it is missing or not what was written, or nothing is said of it.
+    """
+    folder = folder.expanduser().resolve()
+    mark = folder.parent / MARK
+    if folder.name != ADAPTER:
+        return None
+    if not mark.is_file():
+        if _STEP.fullmatch("/".join((*folder.parts[-3:-1], MARK))):
+            raise ConfigError(f"{folder} was not written to its end, or is being removed: {mark.name} is missing")
+        return None
+    try:
+        found = Checkpoint.model_validate_json(mark.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{mark} is damaged: {str(error).splitlines()[0]}; name another checkpoint") from error
+    for name, wanted in found.files.items():
+        if not name.startswith(f"{ADAPTER}/"):
+            continue
+        file = folder.parent / name
+        if not file.is_file() or FileMark(size=file.stat().st_size, sha256=_hash(file.read_bytes())) != wanted:
+            state = "not what the run wrote" if file.is_file() else "missing"
+            raise ConfigError(f"{file} is {state}: copy the checkpoint again, or name another")
+    return found
+
+
+def base_hash(model: str) -> str | None:
+    """Of a model folder's config.json, which says what the model is however the folder is called; None for a name."""
+    config = Path(model).expanduser() / "config.json"
+    return _hash(config.read_bytes()) if config.is_file() else None
+
+
 def refuse_other_base(checkpoint: Checkpoint, base_model: str, base_hash: str | None) -> None:
     """ConfigError where a checkpoint is of another base model than the one that is there."""
     known = checkpoint.base_hash is not None and base_hash is not None

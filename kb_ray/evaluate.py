@@ -12,9 +12,11 @@ from pathlib import Path
 
 from kb_ray import logs
 from kb_ray.errors import ConfigError
-from kb_ray.evaluation import board, tables
+from kb_ray.evaluation import board, shelf, tables
 from kb_ray.evaluation.answering import Selection, answering, is_store
+from kb_ray.evaluation.attempts import Key
 from kb_ray.evaluation.comparing import compared
+from kb_ray.evaluation.coverage import coverage_of
 from kb_ray.evaluation.options import EvaluateOptions, check_stores_only, parse
 from kb_ray.evaluation.origins import notes
 from kb_ray.evaluation.results import (
@@ -26,7 +28,7 @@ from kb_ray.evaluation.results import (
     write_json,
     write_kernelbench,
 )
-from kb_ray.evaluation.sides import sides_of
+from kb_ray.evaluation.sides import results_of, sides_of
 from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
 from kb_ray.traces.resume import finished
@@ -46,13 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _evaluate(options: EvaluateOptions) -> int:
+    # Before hours of a run, not after them.
+    shelf.check(options.results_folder, options.format)
     wanted: Wanted | None = None
+    chosen: Collection[Key] | None = None
     if options.source_store is None:
         settings, completer, selection = answering(options)
         code = await run(settings, completer=completer, select=selection)
         if code or options.dry_run:
             return code
-        wanted = selection.wanted
+        wanted, chosen = selection.wanted, selection.chosen
         if options.shard is not None and (left := _not_there(settings.output, selection)):
             print(
                 f"shard {options.shard} is done; {left} of {len(selection.chosen)} episodes, other shards', are not "
@@ -60,8 +65,10 @@ async def _evaluate(options: EvaluateOptions) -> int:
             )
             return 0
     store = open_store(options.source_store or options.output)
-    evaluated = evaluate_store(store, options, wanted)
+    evaluated = evaluate_store(store, options, wanted, chosen)
     _tell(evaluated, options)
+    for path in shelf.clear(options.results_folder, evaluated.results.model_dump_json()):
+        print(f"removed:   {path}: of an earlier evaluation")
     for path in write(evaluated, options):
         print(f"written:   {path}")
     if options.tensorboard_log_dir is not None:
@@ -71,7 +78,7 @@ async def _evaluate(options: EvaluateOptions) -> int:
         print(f"written:   {count} scalars at step {options.tensorboard_step} in {options.tensorboard_log_dir}")
     report = options.results_folder / "report.html"
     results, price = evaluated.results, options.gpu_hour_price
-    told = notes(results.training, results.retried)
+    told = notes(results.training, results.retried, evaluated.covered)
     write_page(evaluated.found, report, gpu_hour_price=price, summary=results.summary, notes=told)
     print(f"report:    {report}")
     # Last, since it may find that there is nothing to tell there.
@@ -97,7 +104,7 @@ def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
     cost = "" if results.cost is None else f", {results.cost:.2f} at {options.gpu_hour_price:g} per hour"
     others = f"; {results.superseded} rows of other attempts are not counted" if results.superseded else ""
     print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}{others}")
-    for note in notes(results.training, results.retried):
+    for note in notes(results.training, results.retried, evaluated.covered):
         print(note)
 
 
@@ -111,7 +118,7 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     for name, uri in sides.items():
         if uri in known:
             continue
-        changes = {"compare": (), "model_path": name, "output": uri, "results": None}
+        changes = {"compare": (), "model_path": name, "output": uri, "results": results_of(uri, options.results)}
         if code := await _evaluate(options.model_copy(update=changes)):
             return code
     if options.dry_run:
@@ -121,7 +128,12 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     if not found.tasks:
         raise ConfigError(f"--compare: {first[0]} and {second[0]} have no task in common that both judged")
     print(f"first:  {first[0]}\nsecond: {second[0]}\n{tables.compared_table(found)}")
-    content = {"first": first[0], "second": second[0], **found.as_json()}
+    covered = {"first": coverage_of(open_store(first[0])), "second": coverage_of(open_store(second[0]))}
+    for side, part in covered.items():
+        if part is not None and part.note is not None:
+            print(f"{side}: {part.note}")
+    told = {side: part and part.model_dump() for side, part in covered.items()}
+    content = {"first": first[0], "second": second[0], "coverage": told, **found.as_json()}
     folder = Path(options.results).expanduser() if options.results else Path("evaluation")
     for path in write_json(folder, {"comparison.json": content}):
         print(f"written: {path}")

@@ -59,6 +59,11 @@ def counted(found: Survey) -> Counted:
     return Counted(replace(found, rows=rows), retried)
 
 
+def keys_of(found: Survey) -> frozenset[Key]:
+    """Every episode of a survey, whichever attempt counts. StoreError where the store fails."""
+    return frozenset(key for key, _ in _rows(found))
+
+
 def _that_counts(held: Sequence[_Row]) -> _Row:
     """Of two rows of one attempt the one that was written first, as for all readers."""
     judged = [row for row in held if row.judged]

@@ -1,11 +1,13 @@
 """What a store's run says of its answers: who gave them, over how many turns, and whether training changed who did.
 
-A run that generates or evaluates and one that trains name these things differently. Knows run.json alone.
+A run that generates or evaluates and one that trains name these things differently. How much of its plan is there is
+found out in coverage; here that is put beside the rest.
 """
 
 from __future__ import annotations
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.evaluation.coverage import Coverage, coverage_of
 from kb_ray.traces.run import RunInfo, read_run
 from kb_ray.traces.store import Store
 
@@ -38,9 +40,10 @@ def is_multi_turn(run: RunInfo) -> bool:
     return bool(run.config.get("multi_turn", True))
 
 
-def notes(training: str | None, retried: int) -> list[str]:
-    """What a reader of rates has to know: `training` as `training_of`, `retried` episodes tried more than once."""
-    told = []
+def notes(training: str | None, retried: int, covered: Coverage | None = None) -> list[str]:
+    """What a reader of rates has to know: `training` as `training_of`, `retried` episodes tried more than once, and
+    how much of the plan is there."""
+    told = [covered.note] if covered is not None and covered.note is not None else []
     if retried:
         told.append(f"Tried more than once: {retried} episodes. The first judged attempt of each counts.")
     if training is not None:
@@ -54,4 +57,4 @@ def notes(training: str | None, retried: int) -> list[str]:
 def notes_of(store: Store, retried: int) -> list[str]:
     """The same of a store."""
     run = run_of(store)
-    return notes(training_of(run) if run else None, retried)
+    return notes(training_of(run) if run else None, retried, coverage_of(store))

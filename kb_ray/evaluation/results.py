@@ -14,14 +14,17 @@ from typing import Any
 
 import kb_ray
 from kb_ray.errors import ConfigError
-from kb_ray.evaluation.attempts import counted
+from kb_ray.evaluation.attempts import Key, counted
+from kb_ray.evaluation.coverage import Coverage, coverage
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
 from kb_ray.evaluation.options import EvaluateOptions
 from kb_ray.evaluation.origins import model_of, run_of, training_of
+from kb_ray.evaluation.shelf import enter, text_of
+from kb_ray.evaluation.soundness import sound_outcomes
 from kb_ray.records import Record
 from kb_ray.score.baselines import PublishedRow, published
 from kb_ray.score.metrics import summarise_outcomes
-from kb_ray.score.outcomes import Outcome, flagged_tasks, outcomes
+from kb_ray.score.outcomes import Outcome, flagged_tasks
 from kb_ray.score.summary import Summary
 from kb_ray.traces.reading import Survey, read_episodes, survey
 from kb_ray.traces.store import Store
@@ -49,6 +52,10 @@ class Results(Record):
     """Rows of the store that are attempts beside the one that counts: in no number here."""
     retried: int = 0
     """Episodes among those evaluated that were tried more than once: their first judged attempt counts."""
+    planned: int | None = None
+    """Episodes that the run was asked for, of all levels where a store is read; None where no plan is known."""
+    finished: int | None = None
+    """Of those, the ones that the store holds: fewer where the run is unfinished."""
     gpu_hours: float
     """GPU hours of the verdicts on the episodes that were evaluated, flagged ones among them unless excluded."""
     cost: float | None = None
@@ -66,13 +73,19 @@ class Evaluated:
     outcomes: list[Outcome]
     """Those episodes, in the order of the survey; each (task, sample) once."""
     results: Results
+    covered: Coverage | None
+    """How much of the plan is there."""
 
 
-def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None = None) -> Evaluated:
-    """Metrics of the store's episodes, or of those `wanted`. ConfigError where nothing is left or files are damaged."""
+def evaluate_store(
+    store: Store, options: EvaluateOptions, wanted: Wanted | None = None, chosen: Collection[Key] | None = None
+) -> Evaluated:
+    """Metrics of the store's episodes, or of those `wanted`. ConfigError where nothing is left or files are damaged.
+
+    `chosen`: what this run planned; else what the store says was planned.
+    """
     attempts = counted(survey(store, skip_corrupt=options.skip_corrupt))
-    found = attempts.found
-    everything = list(outcomes(read_episodes(found)))
+    found, everything = sound_outcomes(attempts.found, skip_corrupt=options.skip_corrupt)
     asked = _asked(everything, options, wanted, store.uri)
     flagged = flagged_tasks(asked)
     kept = _first(_unflagged(asked, flagged, store.uri) if options.exclude_flagged else asked, options, wanted)
@@ -81,7 +94,7 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
         # Their names are told though nothing else is.
         summary = summary.model_copy(update={"flagged_tasks": tuple(sorted(flagged))})
     found = _narrowed(found, everything, kept)
-    run = _run(store)
+    run, covered = _run(store), coverage(store, {(item.task_id, item.sample) for item in everything}, chosen)
     hours = sum(turn.gpu_s for item in kept for turn in item.turns) / 3600
     price = options.gpu_hour_price
     results = Results(
@@ -93,18 +106,21 @@ def evaluate_store(store: Store, options: EvaluateOptions, wanted: Wanted | None
         skipped_files=tuple(file.key for file in found.damaged),
         superseded=found.superseded,
         retried=sum((item.task_id, item.sample) in attempts.retried for item in kept),
+        planned=covered.planned if covered else None,
+        finished=covered.finished if covered else None,
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,
         published=published(kept),
     )
-    return Evaluated(found, kept, results)
+    return Evaluated(found, kept, results, covered)
 
 
 def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
     """Outcomes of a store that a comparison may use: flags and --num-tasks are about both sides together."""
     found = counted(survey(store, skip_corrupt=options.skip_corrupt)).found
-    return _asked(list(outcomes(read_episodes(found))), options, None, store.uri)
+    everything = sound_outcomes(found, skip_corrupt=options.skip_corrupt)[1]
+    return _asked(everything, options, None, store.uri)
 
 
 def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
@@ -115,13 +131,21 @@ def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
     if "tritonrl" in options.format:
         model = options.in_process or evaluated.results.model or evaluated.results.store
         files["tritonrl.json"] = tritonrl(model, evaluated.outcomes)
-    return written + write_json(folder, files)
+    return written + _write_format(evaluated, folder, files)
 
 
 def write_kernelbench(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
     """Writes KernelBench's run folders; the paths. ConfigError where no judged episode can be told there, or two tasks
     are one problem there: everything else should be written before."""
-    return write_json(options.results_folder, _kernelbench(evaluated))
+    return _write_format(evaluated, options.results_folder, _kernelbench(evaluated))
+
+
+def _write_format(evaluated: Evaluated, folder: Path, files: dict[str, Any]) -> list[Path]:
+    try:
+        enter(folder, evaluated.results.model_dump_json(), files)
+    except OSError as error:
+        raise ConfigError(f"--results: {folder} cannot be written: {error.strerror or error}") from error
+    return write_json(folder, files)
 
 
 def write_json(folder: Path, files: dict[str, Any]) -> list[Path]:
@@ -131,7 +155,7 @@ def write_json(folder: Path, files: dict[str, Any]) -> list[Path]:
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            path.write_text(text_of(content), encoding="utf-8")
             written.append(path)
     except OSError as error:
         raise ConfigError(f"--results: {folder} cannot be written: {error.strerror or error}") from error

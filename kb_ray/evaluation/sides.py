@@ -34,6 +34,11 @@ def sides_of(names: Sequence[str], output: str) -> dict[str, str]:
     return sides
 
 
+def results_of(uri: str, results: str | None) -> str | None:
+    """Where a checkpoint's own metrics go: None for its store's folder, where that is one."""
+    return str(Path(results or "evaluation") / uri.rpartition("/")[2]) if "://" in uri else None
+
+
 def _same(name: str) -> str:
     """One text for all ways to name a store or a checkpoint."""
     return name.rstrip("/") if "://" in name else str(adapter_folder(name).resolve())

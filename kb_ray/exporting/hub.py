@@ -11,6 +11,8 @@ from pathlib import Path
 from kb_ray.errors import ConfigError, StoreError
 
 TOKEN = "HF_TOKEN"
+_OF_EXPORTS = ("data/*", "reasoning_traces.json", "reasoning_traces_multiturn.json", "level*_kernel.py")
+"""What some view or other writes beside the card, which tells of one view: the rest of a repository is its owner's."""
 
 
 def check(repo: str) -> None:
@@ -29,8 +31,8 @@ def check(repo: str) -> None:
 def push(folder: Path, repo: str, *, public: bool = False) -> str:
     """Makes the repository where there is none (private unless `public`) and uploads the folder in one commit.
 
-    Returns its address. What an earlier push left in `data/` and is not in the folder goes. ConfigError where the hub
-    refuses the token or the name, StoreError where it does not answer.
+    Returns its address. What an earlier push left, of this view or another, and is not in the folder goes.
+    ConfigError where the hub refuses the token or the name, StoreError where it does not answer.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -39,7 +41,7 @@ def push(folder: Path, repo: str, *, public: bool = False) -> str:
     try:
         made = hub.create_repo(repo, repo_type="dataset", private=not public, exist_ok=True)
         hub.upload_folder(
-            repo_id=made.repo_id, repo_type="dataset", folder_path=folder, delete_patterns="data/*",
+            repo_id=made.repo_id, repo_type="dataset", folder_path=folder, delete_patterns=list(_OF_EXPORTS),
             commit_message=f"Export of {folder.name}",
         )  # fmt: skip
     except HfHubHTTPError as error:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kb_ray.checkpoints import ADAPTER, adapter_folder
+from kb_ray.checkpoints import ADAPTER, adapter_folder, base_hash, check_adapter, refuse_other_base
 from kb_ray.errors import ConfigError, ContextError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.completer import ModelInfo, Request
-from kb_ray.model.weights import load
+from kb_ray.model.weights import base_of, load
 from kb_ray.records import Completion, Message, Usage
 
 _WEIGHTS = (".safetensors", ".bin", ".json")
@@ -96,8 +96,16 @@ class InProcessCompleter:
     def _load(self) -> None:
         if self._network is not None:
             return
+        self._refuse_altered()
         self._network, self._tokenizer = load(self._source)
         self.window = getattr(self._network.config, "max_position_embeddings", None)
+
+    def _refuse_altered(self) -> None:
+        """ConfigError where a training run's checkpoint is not what it wrote, or its base is another model now."""
+        checkpoint, base = check_adapter(Path(self._source)), base_of(Path(self._source))
+        # By name alone nothing is refused: a folder may have moved.
+        if checkpoint and checkpoint.base_hash and base and (here := base_hash(base)):
+            refuse_other_base(checkpoint, base, here)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         chat = [{"role": message.role, "content": message.content} for message in messages]

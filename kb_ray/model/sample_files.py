@@ -15,6 +15,8 @@ from kb_ray.errors import ConfigError, ModelError
 from kb_ray.model.completer import ModelInfo, Request
 from kb_ray.records import Completion, Message, Task
 
+MAX_SAMPLES = 10_000
+"""As many as --samples may ask for; every number up to the highest is an episode of each problem."""
 _NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _PROBLEM = re.compile(r"kernelbench/(\d+)/(\d+)(?:_|$)")
 
@@ -29,11 +31,10 @@ class SampleFiles:
         self._folder = Path(folder).expanduser()
         if not self._folder.is_dir():
             raise ConfigError(f"--samples-dir: {folder} is no folder")
-        self._files = {
-            (int(found[1]), int(found[2]), int(found[3])): path
-            for path in self._paths()
-            if (found := _NAME.fullmatch(path.name))
-        }
+        self._files: dict[tuple[int, int, int], Path] = {}
+        for path in self._paths():
+            if found := _NAME.fullmatch(path.name):
+                self._take((int(found[1]), int(found[2]), int(found[3])), path)
         if not self._files:
             raise ConfigError(
                 f"--samples-dir: {folder} holds no level_L_problem_P_sample_S_kernel.py, as generate_samples.py writes"
@@ -81,6 +82,15 @@ class SampleFiles:
 
     async def aclose(self) -> None:
         """Nothing to free."""
+
+    def _take(self, place: tuple[int, int, int], path: Path) -> None:
+        known = self._files.setdefault(place, path)
+        if known != path:
+            raise ConfigError(
+                f"--samples-dir: {known} and {path.name} are one sample of one problem: remove one of them"
+            )
+        if place[2] >= MAX_SAMPLES:
+            raise ConfigError(f"--samples-dir: {path}: a sample's number must be below {MAX_SAMPLES}, rename it")
 
     def _paths(self) -> list[Path]:
         try:

@@ -34,7 +34,7 @@ def load(source: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise ConfigError(f"a model in this process needs more packages ({error}): {_INSTALL}") from error
     folder = Path(source)
-    base = _base_of(folder)
+    base = base_of(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = "auto" if device == "cuda" else torch.float32
 
@@ -52,6 +52,7 @@ def load(source: str) -> tuple[Any, Any]:
     _refuse_parts(named, told["missing_keys"], told["unexpected_keys"], sizes)
     if base is not None:
         network = _adapted(network, source)
+    _refuse_odd_numbers(source, network)
     own = base is None or (folder / "tokenizer_config.json").is_file()
     words = source if own else named
     tokenizer = _read(words, "its tokenizer", lambda: AutoTokenizer.from_pretrained(words))
@@ -107,7 +108,23 @@ def _refuse_parts(
         )
 
 
-def _base_of(folder: Path) -> str | None:
+def _refuse_odd_numbers(source: str, network: Any) -> None:
+    """ConfigError where a weight is NaN or infinite: such a model still answers, with any tokens."""
+    import torch
+
+    kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    odd = [
+        name
+        for name, held in network.named_parameters()
+        if held.dtype in kinds and not held.is_meta and not bool(torch.isfinite(held).all())
+    ]
+    if odd:
+        raise ConfigError(
+            f"model {source} cannot answer: its weights are NaN or infinite in {_some(odd)}; name an earlier checkpoint"
+        )
+
+
+def base_of(folder: Path) -> str | None:
     """What an adapter folder was trained on; None for a folder of whole weights or a name."""
     adapter = folder / "adapter_config.json"
     if not adapter.is_file():

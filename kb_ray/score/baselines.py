@@ -60,7 +60,7 @@ def published(found: Sequence[Outcome]) -> tuple[PublishedRow, ...]:
     Flagged tasks that are in `found` count here as they do in what was published.
     """
     tasks = [item for item in found if item.source == "kernelbench"]
-    timed = is_timed(tasks)
+    timed = is_timed(found)
     levels: dict[int, list[Outcome]] = {}
     for item in tasks:
         if item.level is not None and item.judged:

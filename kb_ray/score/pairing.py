@@ -44,7 +44,10 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome]) -> Comparison:
     """Paired differences. Where no task is in both, `tasks` is 0 and nothing else is said."""
     one, two = _by_task(first), _by_task(second)
     shared = sorted(one.keys() & two.keys())
-    timed = is_timed(first) and is_timed(second)
+    # A side that ran no code at all was timed as well as the other.
+    timed = is_timed([*first, *second]) and all(
+        is_timed(side) or not any(item.devices for item in side) for side in (first, second)
+    )
     measures: list[tuple[str, Callable[[Outcome], bool]]] = [
         ("valid", _of(lambda turn: turn.valid)),
         ("compiled", _of(lambda turn: turn.compiled)),

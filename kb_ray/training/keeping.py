@@ -5,7 +5,6 @@ Any `stepping.Trainee` can be kept. Where checkpoints lie and when one exists is
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tempfile
 from pathlib import Path
@@ -28,7 +27,11 @@ def save(store: Store, learner: Trainee, fingerprint: str, progress: dict[str, A
     torch.save(learner.state(), buffer)
     base = learner.settings.model
     checkpoint = Checkpoint(
-        step=learner.steps, base_model=base, base_hash=base_hash(base), fingerprint=fingerprint, progress=progress
+        step=learner.steps,
+        base_model=base,
+        base_hash=checkpoints.base_hash(base),
+        fingerprint=fingerprint,
+        progress=progress,
     )
     saved = checkpoints.save(store, checkpoint, adapter_files(learner) | {STATE: buffer.getvalue()})
     checkpoints.prune(store, keep)
@@ -44,7 +47,7 @@ def resume(store: Store, learner: Trainee, fingerprint: str) -> Checkpoint | Non
     if found is None:
         return None
     base = learner.settings.model
-    checkpoints.refuse_other_base(found, base, base_hash(base))
+    checkpoints.refuse_other_base(found, base, checkpoints.base_hash(base))
     if found.fingerprint != fingerprint:
         raise ConfigError(
             f"{store.uri} holds a run with other settings: repeat them to go on with it, or give another output"
@@ -80,9 +83,3 @@ def adapter_files(learner: Trainee) -> dict[str, bytes]:
         learner.tokenizer.save_pretrained(scratch)
         found = {path.name: path.read_bytes() for path in Path(scratch).iterdir() if path.is_file()}
     return {f"{ADAPTER}/{name}": data for name, data in (found | learner.adapter()).items()}
-
-
-def base_hash(model: str) -> str | None:
-    """Of a model folder's config.json, which says what the model is however the folder is called; None for a name."""
-    config = Path(model).expanduser() / "config.json"
-    return hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None

@@ -17,11 +17,12 @@ TOKEN = "hf_right"
 
 
 class Hub(ThreadingHTTPServer):
-    """`files` of the last commit by path, `made` and `tokens` of the requests that came."""
+    """`held` before, `files` of the last commit by path, `made` and `tokens` of the requests that came."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
         self.files: dict[str, bytes] = {}
+        self.held = ["data/train-old.parquet"]
         self.deleted: list[str] = []
         self.made: list[dict[str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -31,7 +32,7 @@ class _Requests(BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
-        held = [{"type": "file", "path": "data/train-old.parquet", "size": 1, "oid": "0"}]
+        held = [{"type": "file", "path": path, "size": 1, "oid": "0"} for path in self.server.held]
         if self._known():
             self._answer(200, held if "/tree/" in self.path else {})
 

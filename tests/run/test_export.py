@@ -216,7 +216,12 @@ def run_with_hub(store: str, out: Path, url: str, token: str, *more: str) -> tup
 
 
 def test_a_push_sends_card_and_rows_in_one_commit_and_clears_old_shards(store: str, tmp_path: Path) -> None:
+    of_other_views = [
+        "level1/level_1_problem_2_sample_0_kernel.py", "level_1_problem_3_sample_0_kernel.py",
+        "reasoning_traces.json", "reasoning_traces_multiturn.json",
+    ]  # fmt: skip
     with hub() as server:
+        server.held += [*of_other_views, "notes.md", "figures/levels.png"]
         code, said = run_with_hub(store, tmp_path / "out", server.url, TOKEN)
         assert code == 0, said
     assert said.splitlines()[-1] == f"pushed to {server.url}/datasets/me/kernels"
@@ -224,7 +229,7 @@ def test_a_push_sends_card_and_rows_in_one_commit_and_clears_old_shards(store: s
     names = {"README.md", "data/train-00000-of-00001.parquet"}
     assert set(server.files) == names
     assert all(server.files[name] == (tmp_path / "out" / name).read_bytes() for name in names)
-    assert server.deleted == ["data/train-old.parquet"]
+    assert sorted(server.deleted) == sorted(["data/train-old.parquet", *of_other_views])
     assert TOKEN not in (tmp_path / "out" / "README.md").read_text() + said
 
 

@@ -155,3 +155,21 @@ def test_a_folder_or_a_link_to_nothing_that_is_named_like_a_kernel_is_one_line(f
 def test_a_folder_without_what_it_should_hold_is_refused(tmp_path: Path, flag: str) -> None:
     with pytest.raises(ConfigError, match=flag):
         answering(options(flag, str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["level_1_problem_1_sample_99999999_kernel.py"], "a sample's number must be below 10000"),
+        (["level_1_problem_1_sample_10000_kernel.py"], "a sample's number must be below 10000"),
+        (
+            ["level_01_problem_1_sample_0_kernel.py", "level_1_problem_01_sample_0_kernel.py"],
+            "level_1_problem_01_sample_0_kernel.py are one sample of one problem",
+        ),
+    ],
+)
+def test_files_whose_names_make_no_sense_together_are_refused(tmp_path: Path, names: list[str], said: str) -> None:
+    for name in names:
+        (tmp_path / name).write_text("x = 1\n")
+    with pytest.raises(ConfigError, match=said):
+        SampleFiles(str(tmp_path))

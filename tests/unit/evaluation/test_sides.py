@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kb_ray.errors import ConfigError
-from kb_ray.evaluation.sides import sides_of
+from kb_ray.evaluation.options import parse
+from kb_ray.evaluation.sides import results_of, sides_of
 
 
 @pytest.fixture
@@ -32,6 +33,19 @@ def test_checkpoints_are_called_by_as_much_of_their_paths_as_differs(
 ) -> None:
     names = [f"{runs}/{first}", f"{runs}/{second}"]
     assert sides_of(names, "out/") == dict(zip(names, [f"out/{name}" for name in called], strict=True))
+
+
+@pytest.mark.parametrize("output", ["s3://bucket/compared", "out"])
+@pytest.mark.parametrize("results", [None, "mine"])
+def test_no_side_overwrites_the_results_of_the_other(runs: Path, output: str, results: str | None) -> None:
+    sides = sides_of([f"{runs}/final", f"{runs}/one/step-A/adapter"], output)
+    options = [
+        parse(["--model-path", name])[0].model_copy(update={"output": uri, "results": results_of(uri, results)})
+        for name, uri in sides.items()
+    ]
+    folders = {str(one.results_folder) for one in options}
+    root = f"{results or 'evaluation'}/{{}}" if "://" in output else "out/{}/evaluation"
+    assert folders == {root.format("final"), root.format("adapter")}
 
 
 def test_stores_are_what_they_are(runs: Path) -> None:

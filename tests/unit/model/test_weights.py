@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from kb_ray import checkpoints
+from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.model.in_process import InProcessCompleter
+from kb_ray.traces.store import LocalStore
 from tests.unit.learn import tiny
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
@@ -45,6 +48,15 @@ def weights(path: Path, named: Callable[[str], str | None]) -> None:
     save_file({new: held[name] for name in held if (new := named(name))}, path, metadata={"format": "pt"})
 
 
+def spoilt(path: Path, value: float) -> None:
+    """The file again, one number of one tensor another."""
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(path)
+    next(iter(held.values())).view(-1)[0] = value
+    save_file(held, path, metadata={"format": "pt"})
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
 
@@ -68,6 +80,9 @@ async def test_a_whole_checkpoint_is_loaded(whole: Path, name: str) -> None:
         ("model", lambda at: rewrite(at / "config.json", num_hidden_layers=1), r"for no layer .* model\.layers\.1\."),
         ("model", lambda at: rewrite(at / "config.json", hidden_size=64), r"in another size than .* lm_head\.weight"),
         ("model", lambda at: cut(at / WEIGHTS), r"cannot be loaded: its weights: SafetensorError"),
+        ("model", lambda at: spoilt(at / WEIGHTS, float("nan")), r"are NaN or infinite in [\w.]+; name an earlier"),
+        ("lora", lambda at: spoilt(at / ADAPTER, float("nan")), r"weights are NaN or infinite in .*lora_A"),
+        ("lora", lambda at: spoilt(at / ADAPTER, float("inf")), r"weights are NaN or infinite in .*lora_A"),
         ("model", lambda at: (at / WEIGHTS).unlink(), r"cannot be loaded: its weights: .*model\.safetensors"),
         ("model", lambda at: cut(at / "config.json"), r"cannot be loaded: config\.json: "),
         ("model", lambda at: (at / "config.json").write_text("[]"), r"cannot be loaded: config\.json: "),
@@ -94,3 +109,46 @@ async def test_a_damaged_checkpoint_is_one_line_that_names_the_file(
         await check(folder)
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A training run's folder with one checkpoint; its base is a folder of its own."""
+    shutil.copytree(whole / "model", tmp_path / "base")
+    store = LocalStore(str(tmp_path / "run"))
+    rewritten = json.loads((whole / "lora" / "adapter_config.json").read_text())
+    rewritten["base_model_name_or_path"] = str(tmp_path / "base")
+    files = {f"adapter/{path.name}": path.read_bytes() for path in (whole / "lora").iterdir()}
+    files |= {"adapter/adapter_config.json": json.dumps(rewritten).encode(), "state.pt": b"state"}
+    base = str(tmp_path / "base")
+    told = Checkpoint(step=3, base_model=base, base_hash=checkpoints.base_hash(base), fingerprint="f")
+    checkpoints.save(store, told, files)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("named", ["", "checkpoints/step000003", "checkpoints/step000003/adapter"])
+async def test_a_runs_checkpoint_is_what_the_run_wrote_however_it_is_named(run: Path, named: str) -> None:
+    await check(run / named)
+    spoilt(run / "checkpoints/step000003/adapter" / ADAPTER, 0.125)
+    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors is not what the run wrote: copy"):
+        await check(run / named)
+
+
+async def test_a_checkpoint_that_is_not_whole_or_whose_base_is_another_model_is_refused(
+    run: Path, tmp_path: Path
+) -> None:
+    adapter = run / "checkpoints/step000003/adapter"
+    # State is for going on with training: nobody needs it for an answer.
+    (adapter.parent / "state.pt").unlink()
+    await check(run)
+    rewrite(tmp_path / "base" / "config.json", rms_norm_eps=0.5)
+    with pytest.raises(ConfigError, match=r"the checkpoint of step 3 was trained on .*base, not on"):
+        await check(run)
+    (adapter / "tokenizer_config.json").unlink(missing_ok=True)
+    (adapter / "adapter_config.json").rename(adapter / "kept.json")
+    with pytest.raises(ConfigError, match="is no checkpoint"):
+        await check(run)
+    (adapter / "kept.json").rename(adapter / "adapter_config.json")
+    (adapter.parent / "checkpoint.json").unlink()
+    with pytest.raises(ConfigError, match=r"not written to its end, .*checkpoint\.json is missing"):
+        await check(adapter)

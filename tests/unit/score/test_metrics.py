@@ -145,6 +145,13 @@ def test_nothing_is_said_of_speed_where_nothing_is_timed() -> None:
     assert found.overall.costs.gpu_s_per_correct.value is None
 
 
+def test_nothing_is_said_of_speed_where_no_code_ran_at_all() -> None:
+    found = summarise([episode("a", NO_CODE, NO_CODE), episode("b", stop=StopReason.CONTEXT)])
+    assert not found.timed
+    assert shares(found.overall.best) == {p: 0.0 if p == 0 else None for p in shares(found.overall.best)}
+    assert found.overall.best.fast_2_at_least.value is None
+
+
 def test_no_episode_at_all_is_not_an_error() -> None:
     found = summarise([episode("d", level=2, stop=StopReason.INFRA_ERROR)]).overall
     assert (found.judged, found.best.correct.value, found.pass_at_k, found.turns) == (0, None, (), ())

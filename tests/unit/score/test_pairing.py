@@ -9,7 +9,7 @@ from kb_ray.score.baselines import published
 from kb_ray.score.metrics import summarise_outcomes
 from kb_ray.score.outcomes import Outcome, outcome
 from kb_ray.score.pairing import compare
-from tests.unit.score.episodes import bad, episode, ok
+from tests.unit.score.episodes import NO_CODE, bad, episode, ok
 
 
 def of(*episodes: Episode) -> list[Outcome]:
@@ -33,6 +33,14 @@ def test_differences_are_per_task_and_over_shared_tasks_only() -> None:
     assert rows["fast_1"].difference.value == pytest.approx(3 / 4 - 1 / 4)
     # only task a has a speed in both
     assert rows["speedup"].difference.value == pytest.approx(4.0)
+
+
+def test_a_side_without_any_code_is_compared_in_speed_unless_the_other_was_not_timed() -> None:
+    nothing = of(episode("a", NO_CODE), episode("b", NO_CODE))
+    rows = {row.name: row for row in compare(nothing, FIRST).differences}
+    assert rows["fast_1"].difference.value == pytest.approx(1 / 2)
+    untimed = of(episode("a", ok(None)), episode("b", ok(None)))
+    assert "fast_1" not in {row.name for row in compare(nothing, untimed).differences if row.difference.value}
 
 
 def test_pairing_is_what_makes_a_steady_gain_certain() -> None:
