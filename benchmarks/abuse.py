@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from benchmarks import candidates
 from benchmarks.hostile import NAMES, hostile
+from benchmarks.marks import put_between
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import InfraError
@@ -244,13 +245,7 @@ def render(report: dict[str, Any]) -> str:
 
 def _write(path: Path, report: dict[str, Any]) -> None:
     """Replaces what stands between the marks, or appends it with them."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    body = f"{BEGIN}\n{render(report)}\n{END}"
-    if BEGIN in text and END in text:
-        text = text.partition(BEGIN)[0] + body + text.partition(END)[2]
-    else:
-        text = f"{text.rstrip()}\n\n{body}\n".lstrip()
-    path.write_text(text, encoding="utf-8")
+    put_between(path, BEGIN, END, render(report))
 
 
 def _descendants(root: int) -> set[int]:

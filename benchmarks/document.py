@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.marks import put_between
+
 BEGIN, END = "<!-- figures of make bench: begin -->", "<!-- figures of make bench: end -->"
 
 
 def write(path: Path, report: dict[str, Any]) -> None:
     """Replace what stands between the marks, or append it with them."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    body = f"{BEGIN}\n{render(report)}\n{END}"
-    if BEGIN in text and END in text:
-        text = text.partition(BEGIN)[0] + body + text.partition(END)[2]
-    else:
-        text = f"{text.rstrip()}\n\n{body}\n"
-    path.write_text(text, encoding="utf-8")
+    put_between(path, BEGIN, END, render(report))
 
 
 def render(report: dict[str, Any]) -> str:

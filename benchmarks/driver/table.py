@@ -6,18 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.marks import put_between
+
 BEGIN, END = "<!-- figures of make bench-driver: begin -->", "<!-- figures of make bench-driver: end -->"
 
 
 def write(path: Path, report: dict[str, Any]) -> None:
     """Replaces what stands between the marks, or appends it with them."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    body = f"{BEGIN}\n{render(report)}\n{END}"
-    if BEGIN in text and END in text:
-        text = text.partition(BEGIN)[0] + body + text.partition(END)[2]
-    else:
-        text = f"{text.rstrip()}\n\n{body}\n".lstrip()
-    path.write_text(text, encoding="utf-8")
+    put_between(path, BEGIN, END, render(report))
 
 
 def render(report: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any, TextIO
+from unittest import mock
 
 from benchmarks.driver.actor import SleepingActor
 from kb_ray import cluster, generate, running
@@ -76,8 +77,9 @@ def watch(path: Path) -> None:
     cluster.prepare_environment()
     from kb_ray.bench import worker
 
-    running.Sampler = Watched  # type: ignore[misc]
-    worker.BenchActor = SleepingActor  # type: ignore[misc, assignment]
+    # For the life of this process, which runs nothing else.
+    mock.patch.object(running, "Sampler", Watched).start()
+    mock.patch.object(worker, "BenchActor", SleepingActor).start()
 
 
 def main() -> int:

@@ -10,41 +10,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kb_ray.learn.chat import ChatTokens
+from kb_ray.learn.own_policy import OwnPolicy
 from kb_ray.learn.samples import Drawn
 from kb_ray.learn.tinker import TinkerFailure, TinkerLearner, asked
-from kb_ray.records import Message, Sampling
+from kb_ray.records import Sampling
 
 
-class TinkerSampler:
+class TinkerSampler(OwnPolicy):
     """A `rollouts.Sampler`. Draws with the weights of the learner's last step."""
 
     def __init__(self, learner: TinkerLearner, run: str, sampling: Sampling) -> None:
         import tinker
 
-        self._learner, self._run, self._sdk = learner, run, tinker
-        self.sampling = sampling
-        self._chat = ChatTokens(learner.tokenizer)
+        super().__init__(learner, run, sampling)
+        self._learner, self._sdk = learner, tinker
         self.window = learner.window
         self._published: tuple[int, Any] | None = None
-
-    @property
-    def policy(self) -> int:
-        """Steps that the learner has taken."""
-        return self._learner.steps
-
-    @property
-    def model(self) -> str:
-        """The run and the step."""
-        return f"{self._run}-step{self.policy:06d}"
-
-    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Tokens of a conversation up to where an answer begins."""
-        return self._chat.prompt([{"role": m.role, "content": m.content} for m in messages])
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """What an answer's tokens say, without those that only end it."""
-        return self._chat.text(tokens)
 
     async def draw(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Drawn]:
         """One answer to each prompt, in their order; those of the same prompt are asked for at once."""

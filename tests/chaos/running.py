@@ -17,7 +17,7 @@ import pytest
 
 from kb_ray.bench.sweep import base_dir
 from kb_ray.traces.run import read_run
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import LocalStore, open_store
 from kb_ray.traces.views import episodes
 from tests.fixtures_run import ROOT, Workload, rows_by_task
 
@@ -137,7 +137,7 @@ def check_nothing_left(output: str) -> None:
         assert time.monotonic() < deadline, (processes, scratch_folders(run_id))
         time.sleep(0.5)
     if "://" not in output:
-        assert open_store(output).leftovers() == ()  # type: ignore[attr-defined]
+        assert LocalStore(output).leftovers() == ()
 
 
 def kill(pid: int) -> bool:
