@@ -67,13 +67,15 @@ class Asking:
 
     async def _answer(self, request: Request, choices: Sequence[Messages]) -> tuple[Messages, Completion]:
         """What was sent and what came back. A server that refuses a form as too long gets the next shorter one."""
-        refused: ContextError | None = None
-        for messages in choices[await self._first_fitting(choices) :]:
+        index = await self._first_fitting(choices)
+        while True:
+            messages = choices[index]
             try:
                 return messages, await self._completer.complete(request.model_copy(update={"messages": messages}))
-            except ContextError as error:
-                refused = error
-        raise refused or ContextError("there is nothing to send")
+            except ContextError:
+                index += 1
+                if index == len(choices):
+                    raise
 
     async def _first_fitting(self, choices: Sequence[Messages]) -> int:
         """Index of the longest form that fits with the answer. ContextError where not even the last one does."""

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.extract import extract
-from kb_ray.prompts.budget import Messages, forms
+from kb_ray.prompts.budget import Forms, Messages
 from kb_ray.prompts.feedback import feedback
 from kb_ray.prompts.opening import prompt_hash
 from kb_ray.records import (
@@ -165,9 +165,9 @@ def best_turn(turns: Sequence[Turn]) -> int | None:
     return max(range(len(turns)), key=lambda i: (_merit(turns[i].verdict), -i))
 
 
-def requests(state: State) -> tuple[Messages, ...]:
+def requests(state: State) -> Forms:
     """What may be sent for an `Ask`: the whole conversation first, then ever shorter forms of it."""
-    return forms(_opening(state.messages), state.turns, best_turn(state.turns))
+    return Forms(_opening(state.messages), state.turns, best_turn(state.turns))
 
 
 def prompt_of(episode: Episode, index: int) -> Messages:
@@ -176,7 +176,7 @@ def prompt_of(episode: Episode, index: int) -> Messages:
     ValueError where no form has it, as in an episode of another version.
     """
     before = episode.turns[:index]
-    for messages in forms(_opening(episode.messages), before, best_turn(before)):
+    for messages in Forms(_opening(episode.messages), before, best_turn(before)):
         if prompt_hash(messages) == episode.turns[index].prompt_hash:
             return messages
     raise ValueError(f"episode {episode.episode_id}: no form of the conversation has the hash of turn {index}")

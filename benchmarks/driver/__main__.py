@@ -1,4 +1,4 @@
-"""`make bench-driver`: one driver at full load, with a slow bench, and starting again on a large store.
+"""`make bench-driver`: one driver at full load, with a bench that is the limit, and starting again on a large store.
 
     python -m benchmarks.driver --output driver.json [--document docs/scale.md] [--episodes 20000] [--only run]
 
@@ -28,7 +28,7 @@ from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
 from kb_ray.verifying.checking import check
 
-STAGES = ("run", "slow", "resume")
+STAGES = ("run", "busy", "slow", "resume")
 _SLACK = 2
 """Episodes that the driver begins beyond the places of model and bench."""
 
@@ -47,6 +47,8 @@ def main() -> int:
         if "run" in stages:
             traces = run(setting, folder / "run", _under(options.store, "run"), options.profile)
             report["run"] = _figures(traces)
+        if "busy" in stages:
+            report["busy_bench"] = _busy(setting, folder / "busy", _under(options.store, "busy"))
         if "slow" in stages:
             report["slow_bench"] = _slow(setting, folder / "slow", _under(options.store, "slow"))
         if "resume" in stages:
@@ -59,7 +61,7 @@ def main() -> int:
         options.output.write_text(text + "\n")
     if options.document:
         table.write(options.document, report)
-    return int(not all(report[name]["sound"] for name in ("run", "slow_bench") if name in report))
+    return int(not all(report[name]["sound"] for name in ("run", "busy_bench", "slow_bench") if name in report))
 
 
 def _options() -> argparse.Namespace:
@@ -107,6 +109,21 @@ def _windows(steady: Sequence[figures.Row], episodes: int) -> tuple[int, int]:
     after all actors were there; and the last that is not the end."""
     first, last = (steady[end]["verdicts"] // figures.TURNS for end in (0, -1))
     return max(episodes // 10, first + episodes // 20), min(int(0.95 * episodes), last)
+
+
+def _busy(setting: Setting, folder: Path, output: str | None) -> dict[str, Any]:
+    """All actors, at half of the speed: they and not the driver are the limit. Is any of them ever without work?"""
+    busy = replace(setting, episodes=min(1600, setting.episodes), bench_s=2 * setting.bench_s)
+    traces = run(busy, folder, output)
+    steady = figures.sustained(traces.samples, busy.actors)
+    return {
+        "bench_s": busy.bench_s,
+        "verdicts_per_s": figures.rate(steady, "verdicts"),
+        "actors_could_per_s": busy.actors / busy.bench_s,
+        "idle": figures.idle_share(traces.spans, figures.waited(steady)),
+        "waits": _waits(traces.output),
+        "sound": _sound(traces),
+    }
 
 
 def _slow(setting: Setting, folder: Path, output: str | None) -> dict[str, Any]:

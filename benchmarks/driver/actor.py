@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from benchmarks.driver.delays import drawn
 from kb_ray.bench.actor import WorkerStats
 from kb_ray.bench.neighbours import GpuUse
+from kb_ray.bench.seats import Seats
 from kb_ray.bench.site import Site, site
 from kb_ray.records import Environment, ErrorDetail, Evidence, Stage, Status, Verdict
 
@@ -31,7 +31,7 @@ class SleepingActor:
     def __init__(self, device: str, concurrency: int, name: str, gpu: str | None = None, fault: Any = None) -> None:
         self._name, self._mean_s = name, float(os.environ.get(MEAN_S, "0.5"))
         self._spans: list[tuple[float, float]] = []
-        self._lock = threading.Lock()
+        self._seats = Seats(concurrency)
         self._wrong, self._right = _verdict(Status.MISMATCH), _verdict(Status.OK)
 
     def ready(self) -> str | None:
@@ -42,17 +42,23 @@ class SleepingActor:
 
     def evaluate(self, request_json: str) -> str:
         """A verdict on nothing, after a while."""
-        began = time.monotonic()
         name = json.loads(request_json)["request_id"]
+        if not self._seats.take(name):
+            return json.dumps({"request_id": name, "infra": "called back", "called_back": True})
+        began = time.monotonic()
         time.sleep(drawn(name, self._mean_s))
+        self._spans.append((began, time.monotonic()))
+        self._seats.leave()
         verdict = self._wrong if int(name.rpartition("-")[2]) < WRONG_TURNS else self._right
-        with self._lock:
-            self._spans.append((began, time.monotonic()))
         return f'{{"request_id":{json.dumps(name)},"verdict":{verdict}}}'
+
+    def call_back(self, request_id: str) -> bool:
+        """As the real one."""
+        return self._seats.call_back(request_id)
 
     def cancel(self, request_id: str) -> bool:
         """It cannot be woken."""
-        return False
+        return self._seats.call_back(request_id)
 
     def stats(self) -> WorkerStats:
         """As the real one."""

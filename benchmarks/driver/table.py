@@ -32,6 +32,12 @@ def render(report: dict[str, Any]) -> str:
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if run := report.get("run"):
         yield from _run(run)
+    if busy := report.get("busy_bench"):
+        told = f"{busy['verdicts_per_s']:.1f} of {busy['actors_could_per_s']:.1f}"
+        yield f"actors of {busy['bench_s']:g} s as the limit: verdicts a second", told, ""
+        if idle := busy["idle"]:
+            yield "... idle while work waited, mean and most", f"{idle['mean']:.1%}, {idle['most']:.1%}", "5 %"
+        yield "... longest verdict, waiting included, s", f"{busy['waits']['bench_s']:.1f}", ""
     if slow := report.get("slow_bench"):
         limit = slow["limit"]
         yield "slow bench: episodes in flight at most", str(slow["in_flight"]), f"at most {limit}"
@@ -66,7 +72,7 @@ def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         )
     if idle := run["idle"]:
         told = f"{idle['mean']:.1%}, {idle['most']:.1%}"
-        yield "actors idle while work waited, mean and most", told, "5 %"
+        yield "actors idle while work waited, with the driver at its limit, mean and most", told, ""
     yield "longest wait for a place with the model, s", f"{run['waits']['model_queue_s']:.1f}", ""
     yield "longest verdict, waiting included, s", f"{run['waits']['bench_s']:.1f}", ""
     yield "episodes in flight at most", str(run["in_flight"]), ""

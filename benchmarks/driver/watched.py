@@ -40,7 +40,8 @@ class Probe:
             written = 0.0
             while True:
                 now = time.monotonic()
-                # A place that is free is given away in the same step of the loop: waiting means that all are taken.
+                # A place that is free is given away in the same step of the loop: waiting means that all are taken,
+                # as far as the driver knows. What it sent ahead waits too.
                 waited.append(now if self._pool.stats.waiting else -now)
                 if now - written >= LINE_EVERY_S:
                     self._line(out, now, waited)

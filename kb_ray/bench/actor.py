@@ -17,6 +17,7 @@ from kb_ray.bench.gpu_use import memory_in_use
 from kb_ray.bench.host import Evaluator, Fault, GivenUp, Quarantined
 from kb_ray.bench.neighbours import GpuUse
 from kb_ray.bench.protocol import BenchRequest
+from kb_ray.bench.seats import Seats
 from kb_ray.bench.site import Site, site
 from kb_ray.errors import InfraError
 from kb_ray.records import Record, Status, Verdict
@@ -36,8 +37,15 @@ class Reply(Record):
     """One line, with `infra`: this worker's device is not to be trusted until `readmit` says so."""
     cancelled: bool = False
     """With `infra`: its caller gave it up, so nothing broke."""
+    called_back: bool = False
+    """With `infra`: it had not begun, and may begin anywhere."""
     blames_reference: bool = False
     """The reference itself failed there: if it does so on another worker too, no worker will do."""
+
+    @property
+    def broke(self) -> bool:
+        """Whether something failed here, so that the worker should be looked at."""
+        return self.verdict is None and not self.cancelled and not self.called_back
 
 
 class WorkerStats(Record):
@@ -72,6 +80,7 @@ class BenchActor:
         self._name = name
         self._gpu = assigned_gpu() if device == "cuda" and gpu is None else gpu
         self._evaluator = Evaluator(device, self._gpu, concurrency, name, fault=fault)
+        self._seats = Seats(concurrency)
         self._lock = threading.Lock()
         self._verdicts = 0
         self._busy = 0
@@ -100,8 +109,23 @@ class BenchActor:
         return reason
 
     def evaluate(self, request_json: str) -> str:
-        """`BenchRequest` as JSON to `Reply` as JSON. Blocks; thread-safe. Never raises for a request."""
+        """`BenchRequest` as JSON to `Reply` as JSON. Blocks; thread-safe. Never raises for a request.
+
+        One beyond `concurrency` waits for a place, and may be called back meanwhile.
+        """
         request = BenchRequest.model_validate_json(request_json)
+        if not self._seats.take(request.request_id):
+            return self._infra(request, "called back before it began", called_back=True)
+        try:
+            return self._evaluate(request)
+        finally:
+            self._seats.leave()
+
+    def call_back(self, request_id: str) -> bool:
+        """Lets a request go that has not begun, which then answers `called_back`. False: it has, or is not here."""
+        return self._seats.call_back(request_id)
+
+    def _evaluate(self, request: BenchRequest) -> str:
         if self._stopped:
             return self._infra(request, f"{self._where()} was stopped")
         self._count(busy=1)
@@ -125,8 +149,11 @@ class BenchActor:
         return Reply(request_id=request.request_id, verdict=verdict).model_dump_json()
 
     def cancel(self, request_id: str) -> bool:
-        """Kills the candidate of a request in work, which then answers `cancelled`. False: it is not in work here."""
-        return self._evaluator.cancel(request_id)
+        """Kills the candidate of a request in work, which then answers `cancelled`; one that has not begun is let go.
+
+        False: it is not here.
+        """
+        return self._seats.call_back(request_id) or self._evaluator.cancel(request_id)
 
     def stats(self) -> WorkerStats:
         """Counts and process ids now. Does not wait."""

@@ -71,6 +71,10 @@ class Crew:
                 self._let_end(number)
         if not self.workers:
             self._last_ready = time.monotonic()
+        bounds = self._scaling.bounds
+        if bounds.low == bounds.high == len(self.workers) and not self._leaving:
+            # Nobody may come or go, and this is asked with every request.
+            return
         step = self._scaling.step(self._dispatch.waiting, self._members(), time.monotonic())
         for number in step.recall:
             self._leaving.discard(number)

@@ -46,8 +46,8 @@ class Placement(Record):
         """Whether nodes may have to boot for it."""
         return bool(self.labels) or self.low < self.workers
 
-    def options(self, name: str, concurrency: int) -> dict[str, Any]:
-        """Options of the Ray actor called `name` that evaluates `concurrency` requests at once."""
+    def options(self, name: str, requests: int) -> dict[str, Any]:
+        """Options of the Ray actor called `name` that has so many requests at once."""
         options: dict[str, Any] = {
             "name": name,
             "num_gpus": self.num_gpus,
@@ -55,8 +55,8 @@ class Placement(Record):
             "max_restarts": -1,
             # A retry is the pool's decision: it goes to another worker and is counted.
             "max_task_retries": 0,
-            # Two places more than evaluations, so that ready, stats and stop are heard while all are busy.
-            "max_concurrency": concurrency + 2,
+            # Two places more than requests, so that ready, stats and stop are heard while all are busy.
+            "max_concurrency": requests + 2,
         }
         if self.labels:
             options["label_selector"] = dict(self.labels)

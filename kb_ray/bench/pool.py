@@ -18,7 +18,7 @@ import ray
 
 from kb_ray.bench.actor import Device, Reply, WorkerStats
 from kb_ray.bench.crew import Crew, once
-from kb_ray.bench.dispatch import Dispatch, Ticket
+from kb_ray.bench.dispatch import AHEAD, Dispatch, Ticket
 from kb_ray.bench.host import Fault
 from kb_ray.bench.neighbours import Neighbours
 from kb_ray.bench.placement import Counts, Nodes, Placement, place
@@ -95,7 +95,7 @@ class BenchPool:
         self._deadline_s = deadline_s
         self._warn = once(warn or log.warning)
         self._faults = faults or {}
-        self._dispatch = Dispatch(concurrency)
+        self._dispatch = Dispatch(concurrency, AHEAD)
         self._crew: Crew | None = None
         self._neighbours = Neighbours()
         self._watching: asyncio.Task[None] | None = None
@@ -158,10 +158,12 @@ class BenchPool:
             if failed:
                 await asyncio.sleep(self._backoff_s * 2 ** (len(failed) - 1))
             alone = len(failed) > 0 and len(failed) == self._tries - 1
-            worker, reply = await self._try(Ticket(order, avoid, alone), request)
+            worker, reply = await self._try(Ticket(order, avoid, alone, request.request_id), request)
             if reply.verdict is not None:
                 self._verdicts += 1
                 return reply.verdict
+            if reply.called_back:
+                continue
             log.info("a try of %s failed: %s", request.task.task_id, reply.infra)
             avoid |= {worker.number}
             # In quarantine it was not tried at all, and the worker is out of the way now.
@@ -176,11 +178,11 @@ class BenchPool:
     @property
     def stats(self) -> PoolStats:
         """Counts now; costs nothing."""
-        ready = self._dispatch.ready_workers
+        ready, ahead = self._dispatch.ready_workers, self._dispatch.sent_ahead
         workers = self._crew.workers.values() if self._crew else ()
         return PoolStats(
-            waiting=self._dispatch.waiting,
-            running=self._dispatch.running,
+            waiting=self._dispatch.waiting + ahead,
+            running=self._dispatch.running - ahead,
             verdicts=self._verdicts,
             infra_retries=self._infra_retries,
             capacity=ready * self._concurrency,
@@ -213,14 +215,14 @@ class BenchPool:
     async def _try(self, ticket: Ticket, request: BenchRequest) -> tuple[Worker, Reply]:
         crew = self._open_crew()
         worker = await self._place_for(ticket)
-        limit_s = self._deadline_s or 60.0 + 2 * request.settings.timeout_s * (_PHASES + self._concurrency)
+        limit_s = self._deadline_s or 60.0 + 2 * request.settings.timeout_s * (_PHASES + self._concurrency + AHEAD)
         began = time.monotonic()
         ask = asyncio.create_task(worker.ask(request, limit_s))
         self._asks.add(ask)
 
         def give_back(done: asyncio.Task[Reply]) -> None:
             self._asks.discard(done)
-            if done.cancelled() or done.exception() or not (done.result().verdict or done.result().cancelled):
+            if done.cancelled() or done.exception() or done.result().broke:
                 crew.revive(worker)
             self._dispatch.leave(ticket)
             self._assign()
@@ -265,6 +267,8 @@ class BenchPool:
             granted = self._granted[ticket]
             if not granted.done():
                 granted.set_result(crew.workers[number])
+        for ticket, number in self._dispatch.misplaced():
+            crew.workers[number].call_back(ticket.request_id)
 
     def _somebody_changed(self) -> None:
         """A worker got ready, or failed."""

@@ -15,6 +15,7 @@ import ray
 from ray.exceptions import ActorDiedError, RayError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply, WorkerStats, one_line
+from kb_ray.bench.dispatch import AHEAD
 from kb_ray.bench.host import Fault
 from kb_ray.bench.neighbours import GpuUse
 from kb_ray.bench.placement import Placement
@@ -86,6 +87,10 @@ class Worker:
             await asyncio.wait([ask], timeout=pause)
             pause = min(2 * pause, _STOP_S)
 
+    def call_back(self, request_id: str) -> None:
+        """Asks for a request that was sent ahead; it is answered `called_back` if it had not begun, else as usual."""
+        self._actor.call_back.remote(request_id)
+
     async def ready(self, timeout_s: float) -> bool:
         """Waits for the worker's word, `timeout_s` at most. False: ask again after a while."""
         if self._lost:
@@ -148,7 +153,7 @@ class Worker:
         await self._kill()
 
     def _create(self) -> Any:
-        options = self._placement.options(self.name, self._concurrency)
+        options = self._placement.options(self.name, self._concurrency + AHEAD)
         arguments = (self._device, self._concurrency, self.name, None, self._fault)
         return ray.remote(BenchActor).options(**options).remote(*arguments)
 

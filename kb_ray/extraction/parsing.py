@@ -23,6 +23,7 @@ class Parser:
         """Whether something was left unread."""
         self._left = _LEAST
         self._known: dict[str, ast.Module | SyntaxError | None] = {}
+        self._outlines: dict[str, Outline] = {}
 
     def allow(self, characters: int) -> None:
         """Sets what may be parsed from here on, in characters; what is known already costs nothing."""
@@ -54,7 +55,11 @@ class Parser:
     def outline(self, code: str) -> Outline | None:
         """The outline of code that parses, else None."""
         tree = self.tree(code)
-        return outlined(code, tree) if isinstance(tree, ast.Module) else None
+        if not isinstance(tree, ast.Module):
+            return None
+        if code not in self._outlines:
+            self._outlines[code] = outlined(code, tree)
+        return self._outlines[code]
 
     def _take(self, characters: int) -> bool:
         if characters > self._left:

@@ -32,6 +32,8 @@ class ModelInfo(Record):
     model: str
     max_model_len: int | None = None
     """Tokens of prompt and answer together at most; None where the server does not tell."""
+    adapter_of: str | None = None
+    """The model that it is a LoRA adapter of, where the server says so."""
     in_process: bool = False
     """Whether it answers within this process, and not at a server's address."""
 

@@ -146,8 +146,10 @@ class OpenAICompleter:
             raise ConfigError(f"{self.base_url} serves no model: load one there, or pass another --vllm-url")
         names = ", ".join(info.model for info in served)
         if not self.model:
-            if len(served) == 1:
-                return served[0]
+            # Adapters of a model are listed beside it: who names none means the model.
+            whole = [info for info in served if info.adapter_of is None]
+            if len(whole) == 1:
+                return whole[0]
             raise ConfigError(f"{self.base_url} serves {names}: name one with --model")
         for info in served:
             if info.model == self.model:

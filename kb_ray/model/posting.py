@@ -19,7 +19,7 @@ from kb_ray.errors import ConfigError, ModelError
 from kb_ray.model import wire
 
 CONNECT_TIMEOUT_S = 10.0
-_CONNECTIONS = 16
+_CONNECTIONS = 4
 """Of one client."""
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0

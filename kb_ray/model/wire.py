@@ -120,22 +120,29 @@ def models(answer: bytes) -> list[ModelInfo]:
     if not isinstance(listed, list):
         raise Malformed("an answer without a list of models")
     return [
-        ModelInfo(model=card["id"], max_model_len=_window(card))
+        ModelInfo(model=card["id"], max_model_len=_window(card), adapter_of=_base(card))
         for card in listed
         if isinstance(card, dict) and isinstance(card.get("id"), str)
     ]
 
 
+# vLLM's own server names these one way, the Serve application the other.
+
+
 def _window(card: dict[str, Any]) -> int | None:
-    metadata = card.get("metadata")
-    # vLLM's own server names it one way, the Serve application the other.
-    for value in (
-        card.get("max_model_len"),
-        metadata.get("max_request_context_length") if isinstance(metadata, dict) else None,
-    ):
-        if isinstance(value, int):
-            return value
-    return None
+    told = (card.get("max_model_len"), _metadata(card).get("max_request_context_length"))
+    return next((value for value in told if isinstance(value, int)), None)
+
+
+def _base(card: dict[str, Any]) -> str | None:
+    """The model that a LoRA adapter belongs to; None where the card is that of a model."""
+    told = (card.get("parent"), _metadata(card).get("base_model_id"))
+    return next((value for value in told if isinstance(value, str) and value and value != card["id"]), None)
+
+
+def _metadata(card: dict[str, Any]) -> dict[str, Any]:
+    found = card.get("metadata")
+    return found if isinstance(found, dict) else {}
 
 
 def may_retry(status: int) -> bool:

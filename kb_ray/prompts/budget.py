@@ -1,6 +1,6 @@
 """Which parts of a conversation are given up, in which order, when it does not fit a model's window. Pure.
 
-A conversation is an opening, then an answer and its feedback for each turn. `forms` lists what may be sent of it,
+A conversation is an opening, then an answer and its feedback for each turn. `Forms` are what may be sent of it,
 from everything to the least; tokens are bounded or estimated from the text alone. Knows no window and no server:
 who sends picks the first form that fits.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from functools import cached_property
+from typing import Final, overload
 
 from kb_ray.records import Message, Turn
 
@@ -30,24 +31,42 @@ _SPACES = re.compile(r"  +")
 Messages = tuple[Message, ...]
 
 
-def forms(opening: Messages, turns: Sequence[Turn], best: int | None) -> tuple[Messages, ...]:
+class Forms(Sequence[Messages]):
     """What may be sent after `turns`, each form shorter than the one before; the first one is everything.
 
     Reasoning is in none of them: it goes first, always. Then the prose around the code goes, from the oldest
     answer to the last one; then whole turns, the oldest first. The opening, the last turn and its feedback, and
-    the turn with index `best` stay in every form.
+    the turn with index `best` stay in every form. The shorter ones are made when one of them is asked for: most
+    conversations fit.
     """
-    last = len(turns) - 1
-    shape = [_FULL] * len(turns)
-    found = [_conversation(opening, turns, shape)]
-    steps = [(index, _CODE) for index in range(len(turns))]
-    steps += [(index, _GONE) for index in range(len(turns)) if index not in (best, last)]
-    for index, form in steps:
-        shape[index] = form
-        shorter = _conversation(opening, turns, shape)
-        if shorter != found[-1]:
-            found.append(shorter)
-    return tuple(found)
+
+    def __init__(self, opening: Messages, turns: Sequence[Turn], best: int | None) -> None:
+        self._opening, self._turns, self._best = opening, turns, best
+        self._whole = _conversation(opening, turns, [_FULL] * len(turns))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> Messages: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Messages, ...]: ...
+    def __getitem__(self, index: int | slice) -> Messages | tuple[Messages, ...]:
+        return self._whole if index == 0 else self._all[index]
+
+    @cached_property
+    def _all(self) -> tuple[Messages, ...]:
+        last = len(self._turns) - 1
+        shape = [_FULL] * len(self._turns)
+        found = [self._whole]
+        steps = [(index, _CODE) for index in range(len(self._turns))]
+        steps += [(index, _GONE) for index in range(len(self._turns)) if index not in (self._best, last)]
+        for index, form in steps:
+            shape[index] = form
+            shorter = _conversation(self._opening, self._turns, shape)
+            if shorter != found[-1]:
+                found.append(shorter)
+        return tuple(found)
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
@@ -82,7 +101,7 @@ def _word_tokens(word: str) -> int:
 
 
 def _conversation(opening: Messages, turns: Sequence[Turn], shape: Sequence[int]) -> Messages:
-    said = [message.model_copy(update={"reasoning": None}) for message in opening]
+    said = [m if m.reasoning is None else m.model_copy(update={"reasoning": None}) for m in opening]
     for turn, form in zip(turns, shape, strict=True):
         if form == _GONE:
             continue

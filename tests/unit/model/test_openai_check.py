@@ -36,6 +36,22 @@ async def test_check_takes_the_only_model_where_none_is_named(server: ModelServe
 
 
 @pytest.mark.parametrize(
+    "adapter",
+    [{"id": "m-step1", "parent": "m"}, {"id": "m:run-step1", "metadata": {"base_model_id": "m", "max_loras": 4}}],
+)
+async def test_adapters_listed_beside_the_only_model_do_not_hide_it(
+    server: ModelServer, adapter: dict[str, Any]
+) -> None:
+    listed = serves({"id": "m", "max_model_len": 2048, "parent": None, "metadata": {}}, adapter)
+    server.replies = [listed, listed]
+    unnamed, named = OpenAICompleter(server.url, ""), OpenAICompleter(server.url, adapter["id"])
+    assert (await unnamed.check()).model == "m"
+    assert (await named.check()).model == adapter["id"]
+    for completer in (unnamed, named):
+        await completer.aclose()
+
+
+@pytest.mark.parametrize(
     ("model", "reply", "message"),
     [
         ("m", serves("a", "b"), "model m is not served at .*; served there: a, b: name one with --model"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kb_ray.model.smollm2 import PACKAGE, gguf_path
 from kb_ray.prompts import budget
-from kb_ray.prompts.budget import MAX_WITHOUT_CODE, estimated_tokens, forms, most_tokens
+from kb_ray.prompts.budget import MAX_WITHOUT_CODE, Forms, estimated_tokens, most_tokens
 from kb_ray.prompts.opening import template_names, template_text
 from kb_ray.records import Completion, Message, Stage, Status, Turn, Verdict
 
@@ -49,14 +49,15 @@ def size(messages: tuple[Message, ...]) -> int:
 @given(episode=episodes())
 def test_forms_begin_with_everything_and_grow_ever_shorter(episode: tuple[list[Turn], int | None]) -> None:
     turns, best = episode
-    found = forms(OPENING, turns, best)
+    found = Forms(OPENING, turns, best)
     whole = [*OPENING]
     for one in turns:
         whole.append(Message(role="assistant", content=one.completion.text))
         whole.append(Message(role="user", content=one.feedback_given or ""))
     assert list(found[0]) == whole
     assert all(size(b) < size(a) for a, b in itertools.pairwise(found))
-    assert found == forms(OPENING, turns, best)
+    assert tuple(found) == tuple(Forms(OPENING, turns, best))
+    assert len(found) == len(tuple(found))
 
 
 @given(episode=episodes())
@@ -64,7 +65,7 @@ def test_task_last_turn_its_feedback_and_the_best_attempt_are_in_every_form(
     episode: tuple[list[Turn], int | None],
 ) -> None:
     turns, best = episode
-    for said in forms(OPENING, turns, best):
+    for said in Forms(OPENING, turns, best):
         assert said[:2] == OPENING
         assert [message.role for message in said[1:]] == ["user", "assistant"] * (len(said) // 2 - 1) + ["user"]
         assert all(message.reasoning is None for message in said)
@@ -79,7 +80,7 @@ def test_task_last_turn_its_feedback_and_the_best_attempt_are_in_every_form(
 
 def test_prose_goes_before_whole_turns_and_the_oldest_goes_first() -> None:
     turns = [turn(i, f"because {i} " * 9, f"code_{i} = 1\n" * 3, f"feedback {i}") for i in range(4)]
-    steps = [" ".join(message.content for message in said) for said in forms(OPENING, turns, best=1)]
+    steps = [" ".join(message.content for message in said) for said in Forms(OPENING, turns, best=1)]
     gone = [[n for n in range(4) if f"because {n}" not in said] for said in steps]
     dropped = [[n for n in range(4) if f"code_{n}" not in said] for said in steps]
     assert gone == [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
@@ -88,7 +89,7 @@ def test_prose_goes_before_whole_turns_and_the_oldest_goes_first() -> None:
 
 def test_a_long_answer_without_code_keeps_its_beginning_and_end() -> None:
     text = "begin " + "x" * 50_000 + " end"
-    said = forms(OPENING, [turn(0, text, None, "feedback")], best=0)[-1][2].content
+    said = Forms(OPENING, [turn(0, text, None, "feedback")], best=0)[-1][2].content
     assert said.startswith("begin ")
     assert said.endswith(" end")
     assert len(said) <= MAX_WITHOUT_CODE
