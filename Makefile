@@ -51,8 +51,8 @@ test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vL
 selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster
 	$(BIN)/python -m tests.threats $(ARGS)
 
-chaos: $(VENV)/.dev ## kills, storms, full disks and jumping clocks in real runs; ROUNDS=5, KB_RAY_CHAOS_SEED repeats the moments
-	KB_RAY_CHAOS_ROUNDS=$(or $(ROUNDS),5) $(BIN)/python -m pytest tests/chaos $(ARGS)
+chaos: $(VENV)/.dev $(VENV)/.llm ## kills, storms, full disks and jumping clocks in real runs; ROUNDS=5, KB_RAY_CHAOS_SEED repeats the moments
+	KB_RAY_CHAOS_ROUNDS=$(or $(ROUNDS),5) $(BIN)/python -m pytest -m chaos $(ARGS)
 
 bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; KERNELBENCH=checkout measures that beside
 	$(BIN)/python -m benchmarks.verifier --output bench.json --document docs/measurements.md $(if $(KERNELBENCH),--kernelbench $(KERNELBENCH)) $(ARGS)

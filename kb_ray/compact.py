@@ -1,6 +1,6 @@
-"""`python -m kb_ray.compact STORE`: many small parts into few large files, each episode once.
+"""`python -m kb_ray.compact STORE`: many small parts into few large files, each attempt of each episode once.
 
-Keeps of every (task, sample) its highest attempt. Ray Data writes the files, several at a time; the manifest comes
+Drops what was written twice and nothing else. Ray Data writes the files, several at a time; the manifest comes
 last, so that it can be killed and repeated at any moment. The parts stay; `--delete-parts` removes those that the
 manifest says are in the files. Nothing is removed before the files are seen to be what was written, and no final file
 whose episodes were not read. One compaction at a time; a run may go on writing parts meanwhile. Knows nothing of what
@@ -28,6 +28,7 @@ from kb_ray.cluster import connect, disconnect, prepare_environment
 from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError, StoreError
+from kb_ray.exiting import end
 from kb_ray.traces.layout import (
     DAMAGED_PREFIX,
     FINAL_PREFIX,
@@ -56,7 +57,7 @@ Writer = Callable[[Store, Sequence[Pieces]], list[FinalFile]]
 
 
 class CompactOptions(BaseModel):
-    """Merge a trace store's parts into large files, each episode once, in its highest attempt."""
+    """Merge a trace store's parts into large files, each attempt of each episode once."""
 
     model_config = SettingsConfigDict(
         cli_prog_name="python -m kb_ray.compact", use_attribute_docstrings=True, frozen=True
@@ -65,7 +66,7 @@ class CompactOptions(BaseModel):
     store: CliPositionalArg[str]
     """Folder or s3://bucket/prefix of the run."""
     rows_per_file: int = Field(ROWS_PER_FILE, ge=1)
-    """Episodes in one file at most."""
+    """Rows in one file at most: an episode has one for each attempt."""
     delete_parts: bool = False
     """Remove the parts once they are in the files."""
     skip_corrupt: bool = False
@@ -83,7 +84,7 @@ def compact(
     skip_corrupt: bool = False,
     write: Writer | None = None,
 ) -> Manifest:
-    """Write final files for all episodes, then the manifest, and return it. Where nothing is new, it stands.
+    """Write final files for all attempts, then the manifest, and return it. Where nothing is new, it stands.
 
     `write` makes the files, here and one after the other by default. ConfigError where the store holds no episode
     or is damaged (see `reading.survey`), StoreError where it cannot be read or written.
@@ -92,7 +93,7 @@ def compact(
     # Listed first: only what the survey has read may go.
     finals = list_finals(store)
     if manifest is None or not _stands(store, manifest, finals):
-        found = survey(store, skip_corrupt=skip_corrupt, strays=True)
+        found = survey(store, skip_corrupt=skip_corrupt, strays=True, every_attempt=True)
         _tell_damage(found, manifest)
         if manifest is None or _adds(found, manifest):
             manifest = _merge(found, manifest, rows_per_file, write or write_here)
@@ -124,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     size = sum(file.bytes for file in manifest.files)
-    print(f"{manifest.rows} episodes in {len(manifest.files)} files, {size / 1e6:.1f} MB, under {store.uri}")
+    rows = f"{manifest.rows} rows, one for each attempt of an episode,"
+    print(f"{rows} in {len(manifest.files)} files, {size / 1e6:.1f} MB, under {store.uri}")
     print(load_dataset_line(store.uri, compacted=True))
     return 0
 
@@ -212,10 +214,10 @@ def _tell_damage(found: Survey, before: Manifest | None) -> None:
             print(f"kept {file.key} as {copy}", file=sys.stderr)
     known = {*before.parts, *(file.key for file in before.files)} if before else set[str]()
     if before and any(file.key in known for file in found.damaged):
-        tables = read_columns(found.store, [key for key in found.files if key in known], ("task_id", "sample"))
-        held = {(row["task_id"], row["sample"]) for _, table in tables for row in table.to_pylist()}
+        tables = read_columns(found.store, [key for key in found.files if key in known], ("episode_id",))
+        held = {name for _, table in tables for name in table.column("episode_id").to_pylist()}
         if (lost := before.rows - len(held)) > 0:
-            print(f"lost: {lost} episodes were in the damaged files alone", file=sys.stderr)
+            print(f"lost: {lost} rows were in the damaged files alone", file=sys.stderr)
 
 
 def _merge(found: Survey, before: Manifest | None, rows_per_file: int, write: Writer) -> Manifest:
@@ -289,4 +291,4 @@ def _write_row(row: dict[str, Any], uri: str, count: int, settings: dict[str, st
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

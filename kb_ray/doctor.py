@@ -23,6 +23,7 @@ from kb_ray import cluster
 from kb_ray.config import Shown
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
+from kb_ray.exiting import end
 from kb_ray.model.openai_http import OpenAICompleter
 from kb_ray.preflight import installed_version
 from kb_ray.traces.store import open_store
@@ -215,4 +216,4 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -29,6 +29,7 @@ from kb_ray.evaluation.results import (
     write_kernelbench,
 )
 from kb_ray.evaluation.sides import results_of, sides_of
+from kb_ray.exiting import end
 from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
 from kb_ray.traces.resume import finished
@@ -141,4 +142,4 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

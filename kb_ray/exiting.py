@@ -1,12 +1,15 @@
-"""How a command without an event loop ends on a signal: through its `finally` clauses, so that nothing stays half done.
+"""How a process ends: with its command's exit code, and on a signal through the `finally` clauses of a command without
+an event loop, so that nothing stays half done.
 
 Knows nothing of what a command has to clear away.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -19,3 +22,22 @@ def exit_on_signals() -> None:
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
+
+
+def end(main: Callable[[], int]) -> NoReturn:
+    """Ends the process with the exit code of `main`; 128 + SIGINT after a Ctrl-C that it does not catch itself, and
+    128 + SIGPIPE where whoever read the output has enough of it (`| head`)."""
+    code: int | str | None
+    try:
+        try:
+            code = main()
+        except SystemExit as stopped:
+            code = stopped.code
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.exit(code)

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
-from kb_ray.exiting import exit_on_signals
+from kb_ray.exiting import end, exit_on_signals
 from kb_ray.exporting import files, hub
 from kb_ray.exporting.making import Made, make
 from kb_ray.exporting.options import VIEWS, ExportOptions, Filters
@@ -174,4 +174,4 @@ def _add_forms(group: argparse._ArgumentGroup) -> None:
 
 if __name__ == "__main__":
     exit_on_signals()
-    sys.exit(main())
+    end(main)

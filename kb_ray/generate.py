@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from kb_ray import logs
 from kb_ray.config import RunConfig
 from kb_ray.config_sources import parse_command
+from kb_ray.exiting import end
 from kb_ray.running import exit_code_of, run
 
 
@@ -26,4 +27,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -22,7 +22,7 @@ from kb_ray.bench.protocol import BenchSettings
 from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
-from kb_ray.exiting import exit_on_signals
+from kb_ray.exiting import end, exit_on_signals
 from kb_ray.retrieve import ann, lexical
 from kb_ray.retrieve.building import PART_ROWS, Build, Progress, check_output
 from kb_ray.retrieve.corpus import Rows, Wanted, content_of, read_corpus, wanted_specs
@@ -242,4 +242,4 @@ def _teller(total: int | None) -> Callable[[Progress], None]:
 
 if __name__ == "__main__":
     exit_on_signals()
-    sys.exit(main())
+    end(main)

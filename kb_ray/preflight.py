@@ -30,7 +30,7 @@ from kb_ray.ready import files_of, finished_in
 from kb_ray.ready import remaining as remaining
 from kb_ray.tasks import Sources, plan
 from kb_ray.tasks.rows import read_columns
-from kb_ray.traces.run import RunInfo, fingerprint, open_run, read_run
+from kb_ray.traces.run import OTHER_OUTPUT, RunInfo, fingerprint, open_run, read_run
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store, open_store
 from kb_ray.wording import wording
@@ -144,7 +144,7 @@ def _plan(sources: Sources, on_skip: Callable[[str], None], select: Callable[[Pl
 
 def _stored_run(store: Store) -> RunInfo | None:
     try:
-        return read_run(store)
+        return read_run(store, OTHER_OUTPUT)
     except StoreError as error:
         raise ConfigError(f"--output: {error}") from None
 

@@ -18,6 +18,7 @@ from kb_ray.command_options import parse_options
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.evaluation.attempts import counted
 from kb_ray.evaluation.origins import notes_of
+from kb_ray.exiting import end
 from kb_ray.reporting.drawing import check_available, draw_all
 from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
@@ -204,4 +205,4 @@ def _replace(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -8,7 +8,6 @@ and 143 stopped by a signal, 141 nobody reads its output any more.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import threading
@@ -51,11 +50,6 @@ def exit_code_of(command: Callable[[], Coroutine[Any, Any, int]]) -> int:
     except KeyboardInterrupt:
         logs.warn("stopped: SIGINT received; start the same command again to go on", "stopped")
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # Whoever read our output has enough of it (`| head`); Python would complain again at exit. What was
-        # finished is in the store, but a run that ended so is not done and must not say that it is.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
 
 
 async def run(

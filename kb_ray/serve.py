@@ -19,6 +19,7 @@ from typing import Any
 
 from kb_ray import cluster, serve_logs
 from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.exiting import end
 from kb_ray.serve_file import check, find, module_of, read
 from kb_ray.serve_needs import explain, grows, missing, needs, telling
 
@@ -202,4 +203,4 @@ def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | N
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -21,6 +21,7 @@ from kb_ray.config import RunConfig
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError, StoreError
 from kb_ray.evaluation.options import EvaluateConfig
+from kb_ray.exiting import end
 from kb_ray.traces.run import RunInfo, read_run
 from kb_ray.traces.skim import Skimmer
 from kb_ray.traces.starts import read_starts
@@ -120,4 +121,4 @@ def _show(found: Standing, options: StatusOptions) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

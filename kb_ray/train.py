@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from kb_ray import cluster
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exiting import end
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.whole_settings import WholeSettings
@@ -78,4 +79,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import KbRayError
+from kb_ray.exiting import end
 from kb_ray.traces.store import open_store
 from kb_ray.verifying.checking import check
 from kb_ray.verifying.findings import Soundness
@@ -83,4 +84,4 @@ def text_of(found: Soundness, list_missing: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

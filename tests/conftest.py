@@ -4,6 +4,7 @@ pytest_plugins = [
     "tests.fixtures_bench",
     "tests.fixtures_head",
     "tests.fixtures_autoscaling",
+    "tests.fixtures_chaos",
     "tests.fixtures_ray",
     "tests.fixtures_run",
     "tests.fixtures_s3",

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, local_device
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exiting import end
 from kb_ray.records import Status, Verdict
 
 _ON_RAY = 64
@@ -232,4 +233,4 @@ def _json(text: str, where: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

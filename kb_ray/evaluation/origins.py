@@ -6,18 +6,9 @@ found out in coverage; here that is put beside the rest.
 
 from __future__ import annotations
 
-from kb_ray.errors import ConfigError, StoreError
 from kb_ray.evaluation.coverage import Coverage, coverage_of
 from kb_ray.traces.run import RunInfo, read_run
 from kb_ray.traces.store import Store
-
-
-def run_of(store: Store) -> RunInfo | None:
-    """The run of a store; None where none can be read, as in a store put together by hand: numbers need none."""
-    try:
-        return read_run(store)
-    except (ConfigError, StoreError):
-        return None
 
 
 def model_of(run: RunInfo) -> str | None:
@@ -55,6 +46,6 @@ def notes(training: str | None, retried: int, covered: Coverage | None = None) -
 
 
 def notes_of(store: Store, retried: int) -> list[str]:
-    """The same of a store."""
-    run = run_of(store)
+    """The same of a store; one that was put together by hand may have no run. ConfigError where run.json is damaged."""
+    run = read_run(store)
     return notes(training_of(run) if run else None, retried, coverage_of(store))

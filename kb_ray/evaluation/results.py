@@ -18,15 +18,15 @@ from kb_ray.evaluation.attempts import Key, counted
 from kb_ray.evaluation.coverage import Coverage, coverage
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
 from kb_ray.evaluation.options import EvaluateOptions
-from kb_ray.evaluation.origins import model_of, run_of, training_of
+from kb_ray.evaluation.origins import model_of, training_of
 from kb_ray.evaluation.shelf import enter, text_of
-from kb_ray.evaluation.soundness import sound_outcomes
 from kb_ray.records import Record
 from kb_ray.score.baselines import PublishedRow, published
 from kb_ray.score.metrics import summarise_outcomes
-from kb_ray.score.outcomes import Outcome, flagged_tasks
+from kb_ray.score.outcomes import Outcome, flagged_tasks, outcome
 from kb_ray.score.summary import Summary
 from kb_ray.traces.reading import Survey, read_episodes, survey
+from kb_ray.traces.run import read_run
 from kb_ray.traces.store import Store
 
 Wanted = Callable[[str, int], bool]
@@ -85,7 +85,8 @@ def evaluate_store(
     `chosen`: what this run planned; else what the store says was planned.
     """
     attempts = counted(survey(store, skip_corrupt=options.skip_corrupt))
-    found, everything = sound_outcomes(attempts.found, skip_corrupt=options.skip_corrupt)
+    found = attempts.found
+    everything = [outcome(episode) for episode in read_episodes(found)]
     asked = _asked(everything, options, wanted, store.uri)
     flagged = flagged_tasks(asked)
     kept = _first(_unflagged(asked, flagged, store.uri) if options.exclude_flagged else asked, options, wanted)
@@ -119,8 +120,7 @@ def evaluate_store(
 def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
     """Outcomes of a store that a comparison may use: flags and --num-tasks are about both sides together."""
     found = counted(survey(store, skip_corrupt=options.skip_corrupt)).found
-    everything = sound_outcomes(found, skip_corrupt=options.skip_corrupt)[1]
-    return _asked(everything, options, None, store.uri)
+    return _asked([outcome(episode) for episode in read_episodes(found)], options, None, store.uri)
 
 
 def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:
@@ -231,7 +231,7 @@ def _some(kept: list[Outcome], before: list[Outcome], by: str, uri: str) -> None
 
 def _run(store: Store) -> dict[str, str | None]:
     """What run.json says; empty where there is none."""
-    run = run_of(store)
+    run = read_run(store)
     if run is None:
         return {}
     return {

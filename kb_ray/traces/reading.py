@@ -43,7 +43,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a store holds: each (task, sample) once, and where that row is.
+    """What a store holds: each (task, sample) once, and where that row is; or each attempt once, where that was asked.
 
     In its highest attempt of those that a failure of server or verifier did not end, where there is one: such a failure
     says nothing, and must not stand in for an answer that was judged.
@@ -65,9 +65,16 @@ class Survey:
         return sum(map(len, self.rows.values()))
 
 
-def survey(store: Store, *, skip_corrupt: bool = False, verify: bool = True, strays: bool = False) -> Survey:
+def survey(
+    store: Store,
+    *,
+    skip_corrupt: bool = False,
+    verify: bool = True,
+    strays: bool = False,
+    every_attempt: bool = False,
+) -> Survey:
     """Looks at every file that counts. `verify` also compares each with its hash and tries each row: it reads them
-    whole. `strays` adds the final files that the manifest does not name.
+    whole. `strays` adds the final files that the manifest does not name. `every_attempt`: earlier attempts count too.
 
     ConfigError, in one line, where the store holds no episode, where files or rows are damaged (all named; with
     `skip_corrupt` they are left out instead, and the parts that a damaged final file was made of are read again) or
@@ -82,7 +89,7 @@ def survey(store: Store, *, skip_corrupt: bool = False, verify: bool = True, str
     if looks.damaged and not skip_corrupt:
         raise ConfigError(_refusal(store, looks.damaged, bool(spare)))
     looks.at(spare)
-    rows = _latest(looks.tables, looks.faults)
+    rows = _chosen(looks.tables, looks.faults, every_attempt)
     if not rows:
         raise ConfigError(_nothing(store, looks.damaged))
     total = sum(table.num_rows - len(looks.faults.get(key, ())) for key, table in looks.tables.items())
@@ -252,17 +259,20 @@ def _spare_parts(store: Store, manifest: layout.Manifest | None, damaged: Sequen
     return sorted(set(layout.list_parts(store)) & set(manifest.parts))
 
 
-def _latest(tables: dict[str, pa.Table], faults: dict[str, dict[int, str]]) -> dict[str, tuple[int, ...]]:
-    """Rows by file: each (task, sample) once, as `Survey` says; of two rows of one attempt the first."""
-    place: dict[tuple[str, int], tuple[tuple[bool, int], str, int]] = {}
+def _chosen(
+    tables: dict[str, pa.Table], faults: dict[str, dict[int, str]], every_attempt: bool
+) -> dict[str, tuple[int, ...]]:
+    """Rows by file, as `Survey` says; of two rows of one attempt the first."""
+    place: dict[tuple[str, int, int], tuple[tuple[bool, int], str, int]] = {}
     for key, table in tables.items():
         columns = [table.column(name).to_pylist() for name in ("task_id", "sample", "attempt", "stop_reason")]
         for row, (task_id, sample, attempt, stop_reason) in enumerate(zip(*columns, strict=True)):
-            known, rank = place.get((task_id, sample)), (stop_reason not in REDONE_ON_RESUME, attempt)
             if row in faults.get(key, ()):
                 continue
+            name = (task_id, sample, attempt if every_attempt else 0)
+            known, rank = place.get(name), (stop_reason not in REDONE_ON_RESUME, attempt)
             if known is None or rank > known[0]:
-                place[task_id, sample] = (rank, key, row)
+                place[name] = (rank, key, row)
     chosen: dict[str, list[int]] = {key: [] for key in tables}
     for _, key, row in place.values():
         chosen[key].append(row)

@@ -18,6 +18,7 @@ from kb_ray.traces.columns import SCHEMA_VERSION
 from kb_ray.traces.layout import RUN_KEY
 from kb_ray.traces.store import Store
 
+OTHER_OUTPUT = "use another --output"
 _MAX_NAMED = 6
 
 
@@ -57,7 +58,7 @@ def open_run(store: Store, info: RunInfo) -> RunInfo:
     try:
         if store.put_if_absent(RUN_KEY, info.model_dump_json(indent=2).encode()):
             return info
-        stored = read_run(store)
+        stored = read_run(store, OTHER_OUTPUT)
     except StoreError as error:
         raise ConfigError(str(error)) from error
     if stored is None:
@@ -71,15 +72,18 @@ def open_run(store: Store, info: RunInfo) -> RunInfo:
     return stored
 
 
-def read_run(store: Store) -> RunInfo | None:
-    """The stored RunInfo; None where the store holds no run. ConfigError where it cannot be understood."""
+def read_run(store: Store, otherwise: str = "remove it to read the traces without") -> RunInfo | None:
+    """The stored RunInfo; None where the store holds no run. ConfigError where it cannot be understood: `otherwise`
+    says what to do where there is no copy of it."""
     data = store.get(RUN_KEY)
     if data is None:
         return None
     try:
         return RunInfo.model_validate_json(data)
     except ValidationError as error:
-        raise ConfigError(f"output {store.uri}: {RUN_KEY} is not a run of this kb_ray, use another --output") from error
+        raise ConfigError(
+            f"trace store {store.uri}: {RUN_KEY} is damaged or of another kb_ray: put a copy of it back, or {otherwise}"
+        ) from error
 
 
 def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,15 +84,23 @@ def row_to_episode(row: dict[str, Any]) -> Episode:
 
 
 def fault(row: dict[str, Any]) -> str | None:
-    """Why a row, as `Table.to_pylist()` gives it, is no Episode, in one line; None where it is one."""
+    """Why a row, as `Table.to_pylist()` gives it, is no Episode that can be, in one line; None where it is one."""
     try:
-        row_to_episode(row)
+        return impossible(row_to_episode(row))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return f"{where}: {first['msg']}" if where else first["msg"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"a column is null or of another kind ({' '.join(str(error).split())[:100]})"
+
+
+def impossible(episode: Episode) -> str | None:
+    """A trusted speedup that no kernel can have, in words; None without one. It would end a mean, or spoil it."""
+    for turn in episode.turns:
+        speedup = turn.verdict.speedup
+        if turn.verdict.trusted and speedup is not None and not (math.isfinite(speedup) and speedup > 0):
+            return f"{episode.task.task_id}, sample {episode.sample}: a trusted speedup of {speedup:g}"
     return None
 
 

@@ -69,6 +69,7 @@ def start_from(learner: Trainee, path: str) -> None:
     weights = checkpoints.adapter_folder(path) / Path(_WEIGHTS).name
     if store is not None or not weights.is_file():
         raise ConfigError(f"{path} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
+    checkpoints.check_adapter(weights.parent)
     learner.begin_with(weights.read_bytes(), None)
 
 

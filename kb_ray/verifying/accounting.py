@@ -98,7 +98,7 @@ class Ledger:
     def covers(self, key: str, rows: Iterable[tuple[str, int, int]]) -> Iterator[Fault]:
         """What a part holds, as (task, sample, attempt), that a compaction says it took and that is nowhere else."""
         for task_id, sample, attempt in rows:
-            if not any(number >= attempt for number in self._attempts.get((task_id, sample), ())):
+            if attempt not in self._attempts.get((task_id, sample), ()):
                 what = "the manifest says that this part is compacted, and no final file has the episode"
                 episode = f"{task_id} sample {sample} attempt {attempt}"
                 yield Fault(kind="compaction", part=key, episode=episode, what=what)

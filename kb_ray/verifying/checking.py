@@ -116,7 +116,7 @@ def _indexed(file: FileRows, told: pa.Table | None) -> Iterator[Fault]:
 def _compacted(store: Store, manifest: layout.Manifest, ledger: Ledger) -> Iterator[Fault]:
     total = sum(file.rows for file in manifest.files)
     if total != manifest.rows:
-        what = f"says {manifest.rows} episodes, its files have {total}"
+        what = f"says {manifest.rows} rows, its files have {total}"
         yield Fault(kind="compaction", part=layout.MANIFEST_KEY, what=what)
     taken = frozenset(manifest.parts)
     for key in (key for key in layout.list_parts(store) if key in taken):

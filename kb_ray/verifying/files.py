@@ -16,7 +16,7 @@ from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Episode
 from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from kb_ray.traces.content_hash import digest, in_name
-from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
+from kb_ray.traces.schema import check_version, conform, fault, impossible, row_to_episode
 from kb_ray.traces.store import Reader, Store, open_store
 from kb_ray.verifying.episode import Rules, faults_of
 from kb_ray.verifying.findings import Fault, FileRows, Row
@@ -108,6 +108,8 @@ def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[
         what = f"is no episode: {fault(row)}"
         faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=what))
         return
+    if (odd := impossible(episode)) is not None:
+        faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=f"is impossible: {odd}"))
     rows.append(_row(episode))
     name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
     faults += [Fault(kind=kind, part=key, episode=name, what=what) for kind, what in faults_of(episode, rules, row)]

@@ -6,7 +6,11 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from tests.chaos.running import PATIENCE_S, check_nothing_left, check_sound, command_lines, later, running
 from tests.fixtures_head import ray_command, started_head, submit
@@ -14,7 +18,27 @@ from tests.fixtures_ray import OBJECT_STORE_BYTES
 from tests.fixtures_run import Command, make_workload, rows_by_task
 
 
-def test_a_job_whose_head_died_is_finished_in_a_new_cluster(draw: random.Random, tmp_path: Path) -> None:
+def _lost(group: int, output: str) -> None:
+    """The node is gone, with all that ran on it."""
+    os.killpg(group, signal.SIGKILL)
+
+
+def _taken_down(group: int, output: str) -> None:
+    """As `ray down` ends a node: a machine that is shut down tells its processes first, and does not wait for long."""
+    for signalled in (signal.SIGTERM, signal.SIGKILL):
+        # The job's processes have groups of their own.
+        for pid in command_lines(output):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signalled)
+        with suppress(ProcessLookupError):
+            os.killpg(group, signalled)
+        time.sleep(10)
+
+
+@pytest.mark.parametrize("end", [_lost, _taken_down], ids=["lost", "taken-down"])
+def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
+    end: Callable[[int, str], None], draw: random.Random, tmp_path: Path
+) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     with started_head() as first:
@@ -25,8 +49,7 @@ def test_a_job_whose_head_died_is_finished_in_a_new_cluster(draw: random.Random,
             assert time.monotonic() < deadline, ray_command(first, "job", "logs", "first").stdout
             time.sleep(0.2)
         later(draw, 2.0)
-        # The node is gone, with all that ran on it.
-        os.killpg(first.group, signal.SIGKILL)
+        end(first.group, output)
         while processes := command_lines(output):
             assert time.monotonic() < deadline, processes
             time.sleep(0.5)

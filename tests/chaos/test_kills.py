@@ -81,17 +81,19 @@ def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
     assert "episodes:  8 finished now, 8 written" in said
 
 
-def test_a_driver_killed_whenever_goes_on_when_started_again(
+def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with running(arguments, tmp_path / "log", command.env) as run:
-        # From the first line of the program on, not only while there are rows.
-        later(draw, 25.0)
-        kill(run.process.pid)
-        run.end()
-    with running(arguments, tmp_path / "again", command.env) as again:
-        assert again.end() == 0, again.said
+    for start in ("first", "second"):
+        with running(arguments, tmp_path / start, command.env) as run:
+            # From the first line of the program on, not only while there are rows.
+            later(draw, 20.0)
+            kill(run.process.pid)
+            run.end()
+    with running(arguments, tmp_path / "third", command.env) as third:
+        assert third.end() == 0, third.said
     check_sound(output, workload)
+    assert "nothing to do: all 6 episodes" in command.run(arguments)[1]
     check_nothing_left(output)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.chaos.running import later
 from tests.fixtures_autoscaling import MOST_NODES, NODE_CPUS, Autoscaled
 from tests.fixtures_run import Command, Workload, check_exactly_once, make_workload
 from tests.processes import alive
@@ -52,7 +54,7 @@ def test_nodes_come_for_a_run_and_go_after_it_and_every_episode_is_there_once(
 
 
 def test_a_node_that_is_lost_in_mid_verdict_costs_no_episode_and_doubles_none(
-    autoscaled: Autoscaled, tmp_path: Path
+    draw: random.Random, autoscaled: Autoscaled, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, EPISODES), str(tmp_path / "out")
     run = _start(autoscaled, workload, output)
@@ -62,6 +64,8 @@ def test_a_node_that_is_lost_in_mid_verdict_costs_no_episode_and_doubles_none(
         working[:] = [node for node in autoscaled.bench_nodes() if autoscaled.candidates_on(node)]
         return bool(working)
 
+    _until(somebody_works, run)
+    later(draw, 1.0)
     _until(somebody_works, run)
     candidates = autoscaled.candidates_on(working[0])
     os.kill(working[0], signal.SIGKILL)

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.running import later
 from tests.fixtures_head import Head, ray_command, submit
 from tests.fixtures_run import check_exactly_once, make_workload, rows_by_task
 from tests.scraping import discovered, fetch
 
 
-def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(head: Head, tmp_path: Path) -> None:
+def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
+    draw: random.Random, head: Head, tmp_path: Path
+) -> None:
     workload, output = make_workload(tmp_path, 24), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1", n_correctness=20)
-    submitted = submit(head, "first", arguments, "--no-wait")
+    first, second = (f"{name}-{tmp_path.name}" for name in ("first", "second"))
+    submitted = submit(head, first, arguments, "--no-wait")
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     deadline = time.monotonic() + 150
     while rows_by_task(output).total() < 2:
         if time.monotonic() > deadline:
-            pytest.fail(ray_command(head, "job", "logs", "first").stdout)
+            pytest.fail(ray_command(head, "job", "logs", first).stdout)
         time.sleep(0.2)
-    stopped = ray_command(head, "job", "stop", "first")
+    later(draw, 3.0)
+    stopped = ray_command(head, "job", "stop", first)
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    logs = ray_command(head, "job", "logs", "first").stdout
+    logs = ray_command(head, "job", "logs", first).stdout
     assert "SIGTERM" in logs, logs
     actors = json.loads(ray_command(head, "list", "actors", "--format", "json").stdout)
     assert any(actor["name"].startswith("kb-bench-") for actor in actors), actors
     kept = rows_by_task(output).total()
     assert 2 <= kept < 24
 
-    again = submit(head, "second", arguments)
+    again = submit(head, second, arguments)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "success_untimed" in again.stdout
     check_exactly_once(output, workload)

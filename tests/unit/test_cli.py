@@ -177,11 +177,16 @@ def test_help_exits_with_0_and_names_the_other_ways_to_set(capsys: pytest.Captur
     assert "key=value" in capsys.readouterr().out
 
 
-def test_a_reader_that_leaves_gets_no_traceback_and_no_exit_code_of_a_run_that_is_done() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["generate", *BUILTIN, "--dry-run"], ["status", "--help"], ["tasks", "--help"], ["verify", "--help"]],
+    ids=lambda command: command[0],
+)
+def test_a_reader_that_leaves_gets_no_traceback_and_no_exit_code_of_a_run_that_is_done(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "kb_ray.generate", *BUILTIN, "--dry-run"],
+        [sys.executable, "-m", f"kb_ray.{command[0]}", *command[1:]],
         stdout=writer, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     os.close(writer)

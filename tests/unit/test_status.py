@@ -142,7 +142,9 @@ def test_no_store_is_one_line_and_nothing_is_made(tmp_path: Path, capsys: pytest
 
 def test_a_run_json_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text('{"run_id": 7}')
-    assert "run.json is not a run of this kb_ray" in shown(capsys, str(tmp_path), code=2)
+    assert "run.json is damaged or of another kb_ray: put a copy of it back, or remove it" in shown(
+        capsys, str(tmp_path), code=2
+    )
 
 
 def test_a_newer_schema_is_one_line_that_says_what_to_do(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

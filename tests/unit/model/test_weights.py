@@ -152,3 +152,18 @@ async def test_a_checkpoint_that_is_not_whole_or_whose_base_is_another_model_is_
     (adapter.parent / "checkpoint.json").unlink()
     with pytest.raises(ConfigError, match=r"not written to its end, .*checkpoint\.json is missing"):
         await check(adapter)
+
+
+@pytest.mark.parametrize(("size", "changed"), [(5 << 20, 1), (3 << 30, 100 << 20)])
+def test_the_same_folder_with_other_weights_is_another_model(tmp_path: Path, size: int, changed: int) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / WEIGHTS
+    with weights.open("wb") as file:
+        # Holes take no room on the disk.
+        file.truncate(size)
+    before = InProcessCompleter(str(tmp_path), local=True).model
+    assert InProcessCompleter(str(tmp_path), local=True).model == before
+    with weights.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\1" * changed)
+    assert InProcessCompleter(str(tmp_path), local=True).model != before

@@ -11,6 +11,7 @@ import pytest
 
 from kb_ray.compact import Pieces, compact, main, write_here
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.evaluation.attempts import counted
 from kb_ray.records import StopReason
 from kb_ray.traces.layout import FinalFile, final_key, list_parts, part_key, read_manifest
 from kb_ray.traces.reading import read_episodes, survey
@@ -48,12 +49,24 @@ def test_files_have_the_asked_size_and_hold_every_episode(store: LocalStore) -> 
     assert final_rows(store) == held(store) == before
 
 
-def test_only_the_highest_attempt_is_kept(store: LocalStore) -> None:
+def test_each_attempt_is_kept_once_and_the_highest_counts_as_before(store: LocalStore) -> None:
     put_part(store, 0, 1)
     put_part(store, 0, attempt=2)
     put_part(store, 1)
-    compact(store)
-    assert final_rows(store) == [(0, 2), (1, 1)]
+    manifest = compact(store, delete_parts=True)
+    assert final_rows(store) == [(0, 1), (0, 2), (1, 1)]
+    assert manifest.rows == 3
+    assert held(store) == [(0, 2), (1, 1)]
+    assert (survey(store).episodes, survey(store).superseded) == (2, 1)
+
+
+def test_rates_are_those_of_the_first_judged_attempt_before_and_after(store: LocalStore) -> None:
+    for attempt, stop in ((1, StopReason.INFRA_ERROR), (2, StopReason.MAX_TURNS), (3, StopReason.SUCCESS_FAST)):
+        data = table_bytes([make_episode(attempt=attempt, stop=stop)])
+        store.put_if_absent(part_key(data), data)
+    before = [e.attempt for e in read_episodes(counted(survey(store)).found)]
+    compact(store, delete_parts=True)
+    assert [e.attempt for e in read_episodes(counted(survey(store)).found)] == before == [2]
 
 
 @pytest.mark.parametrize("stop", [StopReason.INFRA_ERROR, StopReason.MODEL_ERROR])
@@ -64,7 +77,8 @@ def test_a_failure_of_ours_does_not_take_the_place_of_a_judged_answer(store: Loc
         store.put_if_absent(part_key(data), data)
     assert [(e.sample, e.attempt) for e in read_episodes(survey(store))] == [(0, 1), (1, 1), (2, 2)]
     compact(store, delete_parts=True)
-    assert final_rows(store) == [(0, 1), (1, 1), (2, 2)]
+    assert final_rows(store) == [(0, 1), (0, 2), (1, 1), (2, 1), (2, 2)]
+    assert [(e.sample, e.attempt) for e in read_episodes(survey(store))] == [(0, 1), (1, 1), (2, 2)]
 
 
 def test_parts_stay_until_told_and_go_when_told(store: LocalStore) -> None:
@@ -84,7 +98,8 @@ def test_episodes_written_after_a_compaction_count_and_join_the_next(store: Loca
     assert held(store) == [(0, 1), (1, 2), (2, 1)]
     assert finished(store)["builtin/1/add_relu", 1].attempt == 2
     compact(store, rows_per_file=1)
-    assert final_rows(store) == held(store) == [(0, 1), (1, 2), (2, 1)]
+    assert held(store) == [(0, 1), (1, 2), (2, 1)]
+    assert final_rows(store) == [(0, 1), (1, 1), (1, 2), (2, 1)]
 
 
 def test_compacting_again_changes_nothing(store: LocalStore) -> None:
@@ -133,7 +148,7 @@ def test_the_command_tells_what_it_made(store: LocalStore, capsys: pytest.Captur
     put_part(store, 1)
     assert main([store.uri, "--delete-parts"]) == 0
     out = capsys.readouterr().out
-    assert "2 episodes in 1 files" in out
+    assert "2 rows, one for each attempt of an episode, in 1 files" in out
     assert f"{store.uri}/final/*.parquet" in out
     assert list_parts(store) == []
     manifest = read_manifest(store)

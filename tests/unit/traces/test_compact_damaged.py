@@ -76,7 +76,7 @@ def test_what_is_lost_is_counted_and_its_file_kept(store: LocalStore, capsys: py
     data = store.get(broken)
     assert main([store.uri, "--skip-corrupt"]) == 0
     told = capsys.readouterr()
-    assert "lost: 2 episodes" in told.err
+    assert "lost: 2 rows" in told.err
     assert "1 episodes" in told.out
     [copy] = store.list("damaged/")
     assert store.get(copy) == data

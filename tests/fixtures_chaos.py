@@ -1,4 +1,4 @@
-"""How often each fault is tried, and the seed that its moments are drawn from.
+"""How often each fault is tried, and the seed that its moments are drawn from. What takes `draw` is marked `chaos`.
 
 KB_RAY_CHAOS_ROUNDS says how often; KB_RAY_CHAOS_SEED repeats what a failed test printed. The same seed draws the same
 moments, which need not be the same moments of the run: machines are not equally fast twice.
@@ -24,3 +24,9 @@ def draw(request: pytest.FixtureRequest) -> random.Random:
     """Draws for this test in this round."""
     print(f"KB_RAY_CHAOS_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "draw" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.chaos)
