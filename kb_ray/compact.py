@@ -93,7 +93,7 @@ def compact(
     # Listed first: only what the survey has read may go.
     finals = list_finals(store)
     if manifest is None or not _stands(store, manifest, finals):
-        found = survey(store, skip_corrupt=skip_corrupt, strays=True, every_attempt=True)
+        found = survey(store, skip_corrupt=skip_corrupt, everything=True)
         _tell_damage(found, manifest)
         if manifest is None or _adds(found, manifest):
             manifest = _merge(found, manifest, rows_per_file, write or write_here)

@@ -65,16 +65,9 @@ class Survey:
         return sum(map(len, self.rows.values()))
 
 
-def survey(
-    store: Store,
-    *,
-    skip_corrupt: bool = False,
-    verify: bool = True,
-    strays: bool = False,
-    every_attempt: bool = False,
-) -> Survey:
+def survey(store: Store, *, skip_corrupt: bool = False, verify: bool = True, everything: bool = False) -> Survey:
     """Looks at every file that counts. `verify` also compares each with its hash and tries each row: it reads them
-    whole. `strays` adds the final files that the manifest does not name. `every_attempt`: earlier attempts count too.
+    whole. `everything`: earlier attempts count too, and final files that the manifest does not name.
 
     ConfigError, in one line, where the store holds no episode, where files or rows are damaged (all named; with
     `skip_corrupt` they are left out instead, and the parts that a damaged final file was made of are read again) or
@@ -82,14 +75,14 @@ def survey(
     """
     manifest = manifest_of(store)
     keys = layout.sources(store)
-    keys += sorted(set(layout.list_finals(store)) - set(keys)) if strays else []
+    keys += sorted(set(layout.list_finals(store)) - set(keys)) if everything else []
     looks = _Looks(store, manifest, verify=verify, rows=verify or skip_corrupt)
     looks.at(keys)
     spare = _spare_parts(store, manifest, looks.damaged)
     if looks.damaged and not skip_corrupt:
         raise ConfigError(_refusal(store, looks.damaged, bool(spare)))
     looks.at(spare)
-    rows = _chosen(looks.tables, looks.faults, every_attempt)
+    rows = _chosen(looks.tables, looks.faults, every_attempt=everything)
     if not rows:
         raise ConfigError(_nothing(store, looks.damaged))
     total = sum(table.num_rows - len(looks.faults.get(key, ())) for key, table in looks.tables.items())
@@ -260,7 +253,7 @@ def _spare_parts(store: Store, manifest: layout.Manifest | None, damaged: Sequen
 
 
 def _chosen(
-    tables: dict[str, pa.Table], faults: dict[str, dict[int, str]], every_attempt: bool
+    tables: dict[str, pa.Table], faults: dict[str, dict[int, str]], *, every_attempt: bool
 ) -> dict[str, tuple[int, ...]]:
     """Rows by file, as `Survey` says; of two rows of one attempt the first."""
     place: dict[tuple[str, int, int], tuple[tuple[bool, int], str, int]] = {}

@@ -21,7 +21,8 @@ from kb_ray import doctor, env_vars, generate
 from kb_ray.config import RunConfig, identity
 from kb_ray.prompts.opening import template_text
 from kb_ray.traces.run import RunInfo, fingerprint, open_run
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import LocalStore, open_store
+from tests.unit.traces.examples import put_part
 
 ROOT = Path(__file__).parents[2]
 KEY = "right"
@@ -179,10 +180,14 @@ def test_help_exits_with_0_and_names_the_other_ways_to_set(capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     "command",
-    [["generate", *BUILTIN, "--dry-run"], ["status", "--help"], ["tasks", "--help"], ["verify", "--help"]],
+    [["generate", *BUILTIN, "--dry-run"], ["status", "STORE"], ["verify", "STORE"], ["compact", "STORE"]],
     ids=lambda command: command[0],
 )
-def test_a_reader_that_leaves_gets_no_traceback_and_no_exit_code_of_a_run_that_is_done(command: list[str]) -> None:
+def test_a_reader_that_leaves_gets_no_traceback_and_no_exit_code_of_a_command_that_is_done(
+    command: list[str], tmp_path: Path
+) -> None:
+    put_part(LocalStore(str(tmp_path)), 0)
+    command = [str(tmp_path) if word == "STORE" else word for word in command]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
