@@ -17,6 +17,7 @@ import pytest
 
 from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
+from kb_ray.verifying.checking import check
 from tests.processes import outcome
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,7 +126,9 @@ def rows_by_task(output: str) -> Counter[str]:
 
 
 def check_exactly_once(output: str, workload: Workload) -> None:
-    """Every task has one row, solved at its second turn after the right feedback."""
+    """Every task has one row, solved at its second turn after the right feedback, and the store is sound."""
+    found = check(open_store(output))
+    assert (found.sound, found.state) == (True, "complete"), found
     assert rows_by_task(output) == Counter(dict.fromkeys(workload.task_ids, 1))
     for episode in episodes(open_store(output)):
         assert [str(turn.verdict.status) for turn in episode.turns] == ["mismatch", "ok"]

@@ -13,11 +13,11 @@ from typing import Literal
 
 import httpx
 
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, ModelError
 from kb_ray.model import wire
 from kb_ray.model.completer import ModelInfo, Request
 from kb_ray.model.posting import Posting, Tries, reason
-from kb_ray.records import Completion, Message
+from kb_ray.records import Completion, Message, Sampling
 
 CHECK_TIMEOUT_S = 8.0
 """So that a refusal, the command's own start included, takes less than 10 s."""
@@ -48,6 +48,8 @@ class OpenAICompleter:
         self.base_url = self._server.shown
         self.model = model
         self.window: int | None = None
+        self._told: str | None = None
+        """The name in the first answer."""
         self._counts: Literal["chat", "text"] | None = "chat"
         self._has_key = bool(api_key)
 
@@ -55,12 +57,23 @@ class OpenAICompleter:
         """The answer. `latency_s` leaves out the wait for a free place, and counts every retry.
 
         ContextError when the prompt and the answer asked for exceed the model's window, ModelError for other
-        refusals and when all tries failed.
+        refusals, when all tries failed, and where another model answers than before: a server may not look at the name.
         """
-        read = partial(wire.completion, model=self.model, sampling=request.sampling)
+        read = partial(self._read, sampling=request.sampling)
         body = wire.request_body(request, self.model)
         answer, seconds = await self._server.post("chat/completions", body, read, f"model {self.model}")
         return answer.model_copy(update={"latency_s": seconds})
+
+    def _read(self, answer: bytes, sampling: Sampling) -> Completion:
+        told = wire.answering_model(answer)
+        # Some servers answer under a longer name of the same model; they do so from the first answer on.
+        self._told = self._told or told
+        if told not in (None, self.model, self._told):
+            raise ModelError(
+                f"model {self.model} at {self.base_url}: the answer is of {told}, earlier ones were of {self._told}; "
+                "serve the model again, and start the run again for what is missing"
+            )
+        return wire.completion(answer, model=self.model, sampling=sampling)
 
     async def count_tokens(self, messages: Sequence[Message]) -> int | None:
         """What the server's own tokenizer makes of `messages`, by vLLM's POST /tokenize beside /v1.

@@ -92,6 +92,12 @@ def completion(answer: bytes, *, model: str, sampling: Sampling) -> Completion:
     )
 
 
+def answering_model(answer: bytes) -> str | None:
+    """The model that an answer says it is of; None where it says nothing. Malformed when it is no JSON object."""
+    told = json_object(answer).get("model")
+    return told if isinstance(told, str) and told else None
+
+
 def _text_and_reasoning(message: dict[str, Any], *, cut: bool) -> tuple[str, str | None]:
     content = message.get("content")
     if content is not None and not isinstance(content, str):

@@ -7,6 +7,7 @@ get at nothing. What another candidate wrote in its scratch folder is a real one
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -147,7 +148,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, evaluator: Evaluator) -> Ite
         pids = evaluator.pids()
         yield {
             **{name: str(path) for name, path in files.items()}, "shared": str(shared), "victim": victim.pid,
-            "judge": pids["judge"], "worker": victim.pid, "tcp": tcp.getsockname()[1],
+            "judge": pids["judge"], "worker": os.getpid(), "tcp": tcp.getsockname()[1],
             "socket": str(folder / "socket"), "code": str(ROOT / "kb_ray" / "tasks" / "builtin"),
         }  # fmt: skip
     victim.kill()

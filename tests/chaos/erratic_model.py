@@ -53,8 +53,9 @@ class ErraticModel(ModelServer):
         self._draw, self._storm, self._share = draw, storm, share
         self.name = "tiny-model"
         self.chats = 0
+        self.looks_at_names = True
         self.refused = 0
-        """Requests for a name that is not served."""
+        """Requests for a name that is not served, answered all the same where nobody looks at names."""
         self.faults: list[str] = []
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -65,6 +66,7 @@ class ErraticModel(ModelServer):
         body = await request.json()
         if body["model"] != self.name:
             self.refused += 1
+        if body["model"] != self.name and self.looks_at_names:
             return await says(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})(request)
         self.chats += 1
         fault = "429" if self.chats <= self._storm else None
@@ -73,7 +75,7 @@ class ErraticModel(ModelServer):
         if fault is not None:
             self.faults.append(fault)
             return await FAULTS[fault](request)
-        return await answers(_answer(body["messages"]))(request)
+        return await answers(_answer(body["messages"]), model=self.name)(request)
 
 
 def _answer(messages: list[dict[str, str]]) -> str:

@@ -6,6 +6,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from kb_ray.traces.store import open_store
+from kb_ray.traces.views import episodes
 from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.running import check_nothing_left, check_sound, later, running
 from tests.fixtures_run import Command, Workload, make_workload
@@ -31,11 +35,13 @@ def test_storms_resets_hangs_and_nonsense_cost_time_and_no_episode(
     check_nothing_left(output)
 
 
+@pytest.mark.parametrize("strict", [True, False], ids=["looks at the name", "answers any"])
 def test_a_server_that_comes_back_with_another_model_gives_no_answer_under_the_old_ones_name(
-    draw: random.Random, command: Command, tmp_path: Path
+    strict: bool, draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
     with served(ErraticModel(draw)) as model:
+        model.looks_at_names = strict
         arguments = list(_arguments(workload, output, model))
         with running(arguments, tmp_path / "log", command.env) as run:
             run.wait_for(lambda: model.chats >= 3, "asking the model")
@@ -43,6 +49,8 @@ def test_a_server_that_comes_back_with_another_model_gives_no_answer_under_the_o
             model.name = "other-model"
             # What was answered by then is kept; the rest is not done, and the run says so.
             assert run.end() in (0, 1), run.said
+        under_old_name = [episode.stop_reason for episode in episodes(open_store(output)) if episode.turns]
+        assert len(under_old_name) < len(workload.task_ids), "what the other model answered was taken for this one's"
         with running(arguments, tmp_path / "refused", command.env) as refused:
             code = refused.end()
         assert model.refused

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import later
+from tests.chaos.running import check_nothing_left, later
 from tests.fixtures_run import Command, check_exactly_once, make_workload, rows_by_task
 from tests.fixtures_s3 import S3Server
 
@@ -41,6 +41,7 @@ def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(
     code, out = command.run(arguments)
     assert code == 0, out
     check_exactly_once(output, workload)
+    check_nothing_left(output)
 
 
 def test_s3_server_killed_and_restarted_during_the_run(
@@ -58,6 +59,7 @@ def test_s3_server_killed_and_restarted_during_the_run(
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 0, out
     check_exactly_once(output, workload)
+    check_nothing_left(output)
     code, out = command.run(arguments, s3_server.env)
     assert code == 0
     assert "nothing to do" in out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import later
+from tests.chaos.running import check_nothing_left, later
 from tests.fixtures_head import Head, ray_command, submit
 from tests.fixtures_run import check_exactly_once, make_workload, rows_by_task
 from tests.scraping import discovered, fetch
@@ -42,6 +42,7 @@ def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
     assert again.returncode == 0, again.stdout + again.stderr
     assert "success_untimed" in again.stdout
     check_exactly_once(output, workload)
+    check_nothing_left(output)
 
 
 def test_prometheus_finds_the_numbers_of_a_job_by_the_file_that_ray_writes_for_it(head: Head, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from kb_ray.records import Status
 from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
+from kb_ray.verifying.checking import check
 from tests.chaos.running import check_nothing_left, command_lines, later, running
 from tests.fixtures_run import Command, make_workload
 from tests.processes import alive, descendants
@@ -49,6 +50,8 @@ def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
         assert [turn.completion.model for turn in episode.turns] == [MODEL]
         assert episode.turns[0].completion.text
         assert episode.turns[0].verdict.status is not Status.INFRA_ERROR
+    found = check(open_store(output))
+    assert (found.sound, found.state) == (True, "complete"), found
     check_nothing_left(output)
     deadline = time.monotonic() + 60
     while left := [pid for pid in processes if alive(pid)]:

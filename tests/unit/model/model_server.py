@@ -26,12 +26,15 @@ def says(status: int, body: Any = None, **headers: str) -> Reply:
     return reply
 
 
-def answers(content: str | None = "hello", finish_reason: str = "stop", **message: Any) -> Reply:
-    """A chat completion."""
+def answers(
+    content: str | None = "hello", finish_reason: str = "stop", *, model: str | None = None, **message: Any
+) -> Reply:
+    """A chat completion; where it says so, of `model`."""
     choice = {"index": 0, "finish_reason": finish_reason}
     return says(
         200,
         {
+            **({"model": model} if model else {}),
             "choices": [{**choice, "message": {"role": "assistant", "content": content, **message}}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3},
         },

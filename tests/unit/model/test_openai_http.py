@@ -216,3 +216,14 @@ def test_waits_grow_stay_bounded_and_respect_the_server() -> None:
 )
 def test_retry_after_is_read_as_seconds_or_date(header: str | None, seconds: float | None) -> None:
     assert retry_after_s(header, datetime(2026, 11, 28, 10, tzinfo=UTC)) == seconds
+
+
+async def test_an_answer_of_another_model_than_before_is_none(server: ModelServer) -> None:
+    completer = OpenAICompleter(server.url, "m", max_retries=0)
+    request = Request(messages=(Message(role="user", content="hi"),), task_id="t")
+    server.replies = [answers(), answers(model="m-2026-01-02"), answers(model="m-2026-01-02"), answers(model="m")]
+    assert [(await completer.complete(request)).model for _ in range(4)] == ["m"] * 4, "a longer name is the same model"
+    server.replies = [answers("no", model="other")]
+    with pytest.raises(ModelError, match="the answer is of other, earlier ones were of m-2026-01-02"):
+        await completer.complete(request)
+    await completer.aclose()
