@@ -29,9 +29,7 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 # the text: at the end of a line (in code they stand between quotes), or glued to what begins a line.
 _TAGS = "answer|response|solution|final_answer|code|pre|python|parameter|function|tool_call"
 _SPECIAL = r"<[|｜][\w▁]{2,40}[|｜]>|</?s>|<(?:eos|bos|pad)>|<(?:start|end)_of_turn>|<turn\|>"
-_END_MARKS = re.compile(
-    rf"(?:(?:{_SPECIAL}|\[/INST\]|\[(?:EOS|\|endofturn\|)\]|</(?:{_TAGS})>)[ \t]*)+$", re.IGNORECASE | re.MULTILINE
-)
+_END_MARK = re.compile(rf"(?:{_SPECIAL}|\[/INST\]|\[(?:EOS|\|endofturn\|)\]|</(?:{_TAGS})>)[ \t]*", re.IGNORECASE)
 _BEGIN_MARKS = re.compile(
     rf"^[ \t]*(?:{_SPECIAL}|<(?:{_TAGS})(?: [^<>\n]*)?>)+(?=[^\s<]|<triton)", re.IGNORECASE | re.MULTILINE
 )
@@ -58,7 +56,15 @@ def without_marks(answer: str) -> str:
     turn = _NEXT_TURN.search(answer)
     if turn and answer[: turn.start()].strip():
         answer = answer[: turn.start()]
-    return _BEGIN_MARKS.sub("", _END_MARKS.sub("", answer))
+    return _BEGIN_MARKS.sub("", "\n".join(map(_without_end_marks, answer.split("\n"))))
+
+
+def _without_end_marks(line: str) -> str:
+    """A line without the run of marks that it ends in. One pass: a pattern for the run would try it from every mark."""
+    begin = end = 0
+    for mark in _END_MARK.finditer(line):
+        begin, end = (begin if mark.start() == end and end else mark.start()), mark.end()
+    return line[:begin] if end == len(line) and end else line
 
 
 def unquoted(text: str) -> str:

@@ -74,7 +74,7 @@ def read_manifest(store: Store) -> Manifest | None:
                 f"{SCHEMA_VERSION}: upgrade kb_ray"
             )
         return Manifest.model_validate(content)
-    except (ValidationError, ValueError) as error:
+    except (ValidationError, ValueError, RecursionError) as error:
         raise StoreError(
             f"trace store {store.uri}: {MANIFEST_KEY} is damaged; remove it and compact again: "
             "without it every file of final/ and parts/ counts"

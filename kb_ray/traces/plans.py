@@ -25,10 +25,14 @@ def write_plan(store: Store, pairs: Iterable[tuple[str, int]]) -> str:
     for task_id, sample in sorted(set(pairs)):
         tasks.setdefault(task_id, []).append(sample)
     data = json.dumps({"tasks": tasks}, indent=None, separators=(",", ":")).encode()
-    key = f"{PLANS_PREFIX}plan-{hashlib.sha256(data).hexdigest()[:16]}.json"
+    key = _key(data)
     if store.get(key) != data:
         store.put_if_absent(key, data)
     return key
+
+
+def _key(data: bytes) -> str:
+    return f"{PLANS_PREFIX}plan-{hashlib.sha256(data).hexdigest()[:16]}.json"
 
 
 def read_plans(store: Store) -> tuple[dict[str, Pairs], list[str]]:
@@ -40,8 +44,13 @@ def read_plans(store: Store) -> tuple[dict[str, Pairs], list[str]]:
         if data is None:
             continue
         try:
-            plans[key] = _pairs(data)
-        except (ValueError, TypeError, AttributeError, KeyError):
+            pairs = _pairs(data)
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+            damaged.append(key)
+            continue
+        if key == _key(data):
+            plans[key] = pairs
+        else:
             damaged.append(key)
     return plans, damaged
 

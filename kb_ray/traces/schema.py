@@ -91,12 +91,16 @@ def fault(row: dict[str, Any]) -> str | None:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return f"{where}: {first['msg']}" if where else first["msg"]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         return f"a column is null or of another kind ({' '.join(str(error).split())[:100]})"
 
 
 def impossible(episode: Episode) -> str | None:
-    """A trusted speedup that no kernel can have, in words; None without one. It would end a mean, or spoil it."""
+    """What readers cannot do with, in words; None without it: a best turn that is none, or a trusted speedup that no
+    kernel can have, which would end a mean, or spoil it."""
+    best, turns = episode.best_turn, len(episode.turns)
+    if best is not None and not 0 <= best < turns:
+        return f"{episode.task.task_id}, sample {episode.sample}: best_turn is {best}, of {turns} turns"
     for turn in episode.turns:
         speedup = turn.verdict.speedup
         if turn.verdict.trusted and speedup is not None and not (math.isfinite(speedup) and speedup > 0):

@@ -11,9 +11,10 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from kb_ray.records import Record
+from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store
 
 STARTS_PREFIX = "starts/"
@@ -54,6 +55,12 @@ class Start(Record):
     """Key of the plan, of all shards."""
     left_out: tuple[str, ...] = ()
     """Tasks that it was asked for and did not run, since they are flagged."""
+
+    @field_validator("shard")
+    @classmethod
+    def _a_shard(cls, shard: str | None) -> str | None:
+        Shard.of(shard)
+        return shard
 
 
 def start_key(now: datetime) -> str:

@@ -86,7 +86,12 @@ class Ledger:
         told: set[tuple[str, int]] = set()
         for start in starts:
             plan = plans.get(start.plan or "")
-            if plan is None or start.ending != "done":
+            if start.ending != "done":
+                continue
+            if plan is None:
+                if start.plan and start.shard is None and self.episodes < start.planned:
+                    what = f"{start.planned} episodes were done, {self.episodes} are here, and its plan is gone"
+                    yield Fault(kind="lost", part=start.plan, what=f"the start of {start.began_at}: {what}")
                 continue
             shard, left_out = Shard.of(start.shard), frozenset(start.left_out)
             for pair in sorted(plan - self._attempts.keys() - told):

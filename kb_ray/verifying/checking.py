@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.refine import Policy
@@ -17,7 +19,7 @@ from kb_ray.traces import layout
 from kb_ray.traces.part_index import read_index
 from kb_ray.traces.plans import PLANS_PREFIX, Pairs, read_plans
 from kb_ray.traces.resume import read_columns
-from kb_ray.traces.run import RunInfo, read_run
+from kb_ray.traces.run import RunInfo, fingerprint, read_run
 from kb_ray.traces.starts import Start, read_starts
 from kb_ray.traces.store import LocalStore, Store, StoreUnavailable
 from kb_ray.verifying.accounting import Ledger
@@ -52,6 +54,9 @@ def check(store: Store, processes: int = 1) -> Soundness:
             what = f"holds {file.count} rows, the manifest says {told.rows}"
             faults.append(Fault(kind="compaction", part=file.key, what=what))
     faults += [*ledger.attempts(), *(_compacted(store, manifest, ledger) if manifest else ())]
+    # A training run's fingerprint is its command's own.
+    if run is not None and "command" not in run.identity and fingerprint(run.identity) != run.fingerprint:
+        faults.append(Fault(kind="identity", part=layout.RUN_KEY, what="its settings are not those of its fingerprint"))
     plans, unread = read_plans(store)
     faults += [Fault(kind="plan", part=key, what="is no plan") for key in unread]
     starts = read_starts(store)
@@ -63,11 +68,10 @@ def rules_of(run: RunInfo | None) -> Rules:
     if run is None:
         return Rules()
     turns, target = run.identity.get("turns"), run.identity.get("target-speedup")
-    policy = None
-    if isinstance(turns, int) and isinstance(target, int | float):
-        policy = Policy(
-            max_turns=turns, target_speedup=target, n_correctness=int(run.identity.get("n-correctness") or 5)
-        )
+    sets, policy = run.identity.get("n-correctness") or 5, None
+    with suppress(ValidationError):
+        if isinstance(turns, int) and isinstance(target, int | float):
+            policy = Policy.model_validate({"max_turns": turns, "target_speedup": target, "n_correctness": sets})
     return Rules(
         run_id=run.run_id,
         fingerprint=run.fingerprint,

@@ -104,15 +104,22 @@ def _rows(file: pq.ParquetFile) -> Iterator[tuple[int, dict[str, Any]]]:
 def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[Row], faults: list[Fault]) -> None:
     try:
         episode = row_to_episode(row)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         what = f"is no episode: {fault(row)}"
         faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=what))
         return
     if (odd := impossible(episode)) is not None:
         faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=f"is impossible: {odd}"))
+        return
     rows.append(_row(episode))
     name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
-    faults += [Fault(kind=kind, part=key, episode=name, what=what) for kind, what in faults_of(episode, rules, row)]
+    try:
+        for kind, what in faults_of(episode, rules, row):
+            faults.append(Fault(kind=kind, part=key, episode=name, what=what))
+    except Exception as error:
+        # What cannot even be looked at is told like any fault: others must still be found.
+        what = f"cannot be compared with what it says of itself ({type(error).__name__}: {error})"
+        faults.append(Fault(kind="row", part=key, episode=name, what=what))
 
 
 def _row(episode: Episode) -> Row:

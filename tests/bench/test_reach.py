@@ -39,6 +39,10 @@ def text(path):
     with open(path, "rb") as file:
         assert b"kbsecret" in file.read()
 
+def filled(path):
+    with open(path, "rb") as file:
+        assert file.read()
+
 def process(pid, what):
     return os.path.join(os.sep, "proc", str(pid), what)
 
@@ -103,7 +107,7 @@ def reached(g):
         "files that another process has open": lambda: os.readlink(process(g["victim"], "fd/1")),
         "the judge's memory": lambda: memory(g["judge"]),
         "the judge's files": lambda: os.readlink(process(g["judge"], "fd/1")),
-        "the worker's environment": lambda: text(process(g["worker"], "environ")),
+        "the worker's environment": lambda: filled(process(g["worker"], "environ")),
         "another candidate's scratch folder": lambda: text(g["scratch"]),
         "the names of other candidates' folders": lambda: os.listdir(os.path.dirname(os.path.dirname(g["scratch"]))),
         "reading the trace store": lambda: text(g["trace"]),

@@ -99,8 +99,9 @@ class Bench:
     """One start of a run on a local store."""
 
     def __init__(
-        self, folder: Path, model: ScriptedCompleter, pool: StandInPool, *, sink: Any = None, **config: Any
-    ) -> None:
+        self, folder: Path, model: ScriptedCompleter, pool: StandInPool, *,
+        sink: Any = None, fingerprint: str = "f", **config: Any,
+    ) -> None:  # fmt: skip
         self.config = RunConfig(output=str(folder / "out"), save_interval=2, **config)
         self.store = open_store(self.config.output)
         self.sink = sink if sink is not None else TraceSink(self.store, self.config.save_interval)
@@ -108,7 +109,7 @@ class Bench:
         self.drive = Drive(
             self.config,
             run_id="run",
-            fingerprint="f",
+            fingerprint=fingerprint,
             prompt=PromptSetting(device="cpu"),
             bench=BenchSettings(),
             completer=model,

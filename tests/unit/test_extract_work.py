@@ -33,6 +33,12 @@ def counted(text: str) -> str:
 
 
 LOOPS = {
+    "marks of an answer's end": filled("</s>") + "x",
+    "such marks apart": filled("</s> ") + "x",
+    "such marks behind code": fence(CODE) + filled("<|im_end|>") + "x",
+    "such marks before code": filled("<|end|> ") + fence(CODE),
+    "closing tags": filled("</answer>") + "x",
+    "opening tags": filled("<answer>") + " x",
     "an import": filled("import torch\n"),
     "a fence and an import": filled("```python\nimport torch\n"),
     "old versions": filled(fence(OLD) + "and "),

@@ -15,7 +15,7 @@ from kb_ray.records import Episode
 from kb_ray.tally import Tally
 from kb_ray.traces.layout import list_parts, part_key
 from kb_ray.traces.plans import write_plan
-from kb_ray.traces.run import RunInfo, episode_id, open_run
+from kb_ray.traces.run import RunInfo, episode_id, fingerprint, open_run
 from kb_ray.traces.schema import SCHEMA, encode, episode_to_row, row_to_episode, table_of
 from kb_ray.traces.store import Store
 from kb_ray.watching.presence import Presence
@@ -24,7 +24,7 @@ from tests.unit.drive_stand_ins import BAD, GOOD, Bench, StandInPool, WatchedMod
 
 IDENTITY = {"turns": 3, "target-speedup": 1.0, "model": "scripted"}
 RUN = RunInfo(
-    run_id="run", fingerprint="f", identity=IDENTITY, config={}, versions={"wording": wording()},
+    run_id="run", fingerprint=fingerprint(IDENTITY), identity=IDENTITY, config={}, versions={"wording": wording()},
     created_at="2026-01-02T03:04:05+00:00",
 )  # fmt: skip
 
@@ -35,7 +35,7 @@ async def sound_store(
     """A store of `count` finished episodes, wrong, without code and right in three turns, of `planned` ones."""
     folder.mkdir(parents=True, exist_ok=True)
     model = WatchedModel(script(folder, BAD, "I cannot.", GOOD))
-    bench = Bench(folder, model, StandInPool(), multi_turn=True, max_turns=3)
+    bench = Bench(folder, model, StandInPool(), fingerprint=RUN.fingerprint, multi_turn=True, max_turns=3)
     open_run(bench.store, RUN)
     plan = write_plan(bench.store, [(task(i).task_id, 0) for i in range(planned or count)])
     await bench.run(count)
