@@ -7,6 +7,7 @@ codes: 0 built or there already, 2 unusable input, 1 the store, Ray or the verif
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +19,13 @@ from pydantic_settings import SettingsConfigDict
 
 from kb_ray import cluster
 from kb_ray.bench.api import evaluate_on_ray
-from kb_ray.bench.protocol import BenchSettings
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchSettings
+from kb_ray.bench.static import check_static
 from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end, exit_on_signals
+from kb_ray.records import Status
 from kb_ray.retrieve import ann, lexical
 from kb_ray.retrieve.building import PART_ROWS, Build, Progress, check_output
 from kb_ray.retrieve.corpus import Rows, Wanted, content_of, read_corpus, wanted_specs
@@ -34,8 +37,14 @@ from kb_ray.retrieve.local_copy import told_of_index
 from kb_ray.retrieve.program import TEXT_VERSION
 from kb_ray.retrieve.verifying import Verifier
 from kb_ray.traces.store import Store, open_store
+from kb_ray.training.inductor import in_plain_pytorch
 
 _SAY_EVERY_S = 10.0
+_REFUSALS = {
+    Status.NO_KERNEL: "kernel has no entry point or no Triton kernel", Status.SYNTAX_ERROR: "kernel is no valid Python",
+}  # fmt: skip
+_LIBRARY = re.compile(r"\b(extern_kernels|aten)\.")
+"""How PyTorch's compiler calls what PyTorch computes itself."""
 _VERIFIED_PART_ROWS = 64
 """With --verify a part takes minutes: smaller ones lose less."""
 
@@ -86,7 +95,8 @@ def build(options: IndexOptions) -> IndexInfo:
     ConfigError, StoreError and InfraError as the parts raise them.
     """
     languages = _languages(options)
-    wanted = Wanted(languages, _levels(options.sakana_levels), options.include_incorrect)
+    levels = _levels(options.sakana_levels)
+    wanted = Wanted(languages, levels, options.include_incorrect, in_plain_pytorch, _refused)
     specs = wanted_specs(options.corpus, languages)
     if not specs:
         raise ConfigError(f"--corpus {' '.join(options.corpus)}: holds none of {', '.join(sorted(languages))}")
@@ -159,7 +169,7 @@ def _request(options: IndexOptions, specs: Sequence[str]) -> dict[str, Any]:
         "languages": sorted(_languages(options)),
         "sakana-levels": list(_levels(options.sakana_levels)),
         "include-incorrect": options.include_incorrect,
-        "verify": options.verify,
+        "verify": {"timeout": options.timeout, "verifier": VERIFIER_VERSION} if options.verify else False,
         "model": None if lexical_search else options.model,
         "embed-with": options.embed_with,
         "ann": options.ann,
@@ -171,6 +181,14 @@ def _check_installed(options: IndexOptions) -> None:
         lexical.check_available()
     if options.ann:
         ann.check_available()
+
+
+def _refused(code: str) -> str | None:
+    """Why our verifier would not run Triton code, or what it would lack there."""
+    if _LIBRARY.search(code):
+        return "kernel is computed by PyTorch"
+    finding = check_static(code)
+    return None if finding is None else _REFUSALS.get(finding.status, "kernel breaks the verifier's rules")
 
 
 def _only(rows: Rows, languages: frozenset[Language]) -> Rows:

@@ -58,12 +58,15 @@ class Examples:
         )
         self._lock = threading.Lock()
         self._held: dict[tuple[str, PromptSetting], tuple[Messages, Retrieved]] = {}
+        # Of every task: a run may come back to one after thousands of others, and messages would take too much room.
+        self._found: dict[tuple[str, PromptSetting], tuple[tuple[int, ...], Retrieved]] = {}
 
     def within(self, room: int) -> None:
         """From now on prompts take at most `room` tokens, see above; openings made before count no longer."""
         with self._lock:
             self._room = room
             self._held.clear()
+            self._found.clear()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -100,8 +103,11 @@ class Examples:
         if self._room is not None:
             room = min(self._room // 2, self._room - estimated_tokens(without))
             limits = replace(limits, tokens=max(0, min(limits.tokens, room)))
-        found, retrieved = self._search.examples(task.reference_code, limits, task.task_id)
-        shown = examples_text([_pair(example) for example in found])
+        key = (task.task_id, prompt)
+        if key not in self._found:
+            self._found[key] = self._search.rows(task.reference_code, limits, task.task_id, task.entry_point)
+        rows, retrieved = self._found[key]
+        shown = examples_text([_pair(self._search.index.example(row)) for row in rows])
         return (opening_messages(task, prompt, shown) if shown else without), retrieved
 
 

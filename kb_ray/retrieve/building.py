@@ -34,6 +34,8 @@ from kb_ray.retrieve.layout import (
     IndexInfo,
     Part,
     ann_key,
+    foreign,
+    is_ours,
     part_name,
     read_info,
 )
@@ -44,8 +46,16 @@ from kb_ray.traces.store import Store
 PART_ROWS = 1024
 LANGUAGES: tuple[Language, ...] = ("triton", "cuda")
 
-Verify = Callable[[Sequence[Example], Mapping[str, Outcome]], list[Verified]]
-"""See verifying.Verifier."""
+
+class Verify(Protocol):
+    """What verifies the examples of a part: `verifying.Verifier`."""
+
+    identity: str
+    """All that a verdict depends on besides its example: a kept one counts only where this is the same."""
+
+    def __call__(self, examples: Sequence[Example], earlier: Mapping[str, Outcome]) -> list[Verified]:
+        """The examples in their order, each with its outcome; `earlier`: what was told before, by example."""
+        ...
 
 
 class Embedders(Protocol):
@@ -167,7 +177,7 @@ class Build:
             return None
         for (spec, _), item in zip(batch, verified, strict=True):
             if not item.outcome.correct:
-                counts[spec].refuse(judged=not item.outcome.unjudged)
+                counts[spec].refuse(item.outcome)
         return [item.example for item in verified if item.outcome.correct]
 
     def _written(self, name: str, examples: Sequence[Example], ticket: Any) -> Iterator[Part]:
@@ -186,8 +196,7 @@ class Build:
         told_of = self._files.outcomes(name, there) if len(kept) < len(batch) else {}
         for spec, example in batch:
             if example.example_id not in kept:
-                outcome = told_of.get(example.example_id)
-                counts[spec].refuse(judged=outcome is None or not outcome.unjudged)
+                counts[spec].refuse(told_of.get(example.example_id))
         self.progress.reused += len(kept)
         self.say(self.progress)
         if earlier.part is not None:
@@ -196,7 +205,7 @@ class Build:
     def _content(self, batch: Batch) -> str:
         """16 hex digits of what a part is made of: the same only where it would be made alike."""
         digest = hashlib.sha256(self.embedding.model_dump_json().encode())
-        digest.update(repr(self.request.get("verify")).encode())
+        digest.update((self.verify.identity if self.verify else "").encode())
         for _, example in batch:
             digest.update(example.model_dump_json().encode())
         return digest.hexdigest()[:16]
@@ -226,13 +235,19 @@ class Build:
         if info.request == self.request:
             used |= {name + VERDICTS for name in self._names}
         for key in (*self.store.list(PARTS_PREFIX), *self.store.list(ANN_PREFIX)):
-            if key not in used:
+            if key not in used and is_ours(key):
                 self.store.delete(key)
 
 
 def check_output(store: Store, request: Mapping[str, Any]) -> IndexInfo | None:
-    """The index that `store` holds, where it is the one asked for. ConfigError where it is another."""
+    """The index that `store` holds, where it is the one asked for. ConfigError where it is another, or where there is
+    anything but an index, finished or not.
+    """
     info = read_info(store)
+    if info is None and (other := foreign(store.list(""))) is not None:
+        raise ConfigError(
+            f"--output {store.uri} holds {other}, which is no part of an index: name a folder or prefix of its own"
+        )
     if info is None or info.request == request:
         return info
     differing = [name for name in request if request[name] != info.request.get(name)]

@@ -24,16 +24,18 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @lru_cache(maxsize=4096)
-def operations(code: str) -> str:
+def operations(code: str, entry_point: str | None = None) -> str:
     """A line for each program of a file, its operations with blanks between them: `linear relu mul sum`.
 
-    The first line is of the entry point, the others of further classes and functions with at least three operations.
+    `entry_point`: class or function that the file is about, where it is known; else it is guessed as a task's is. The
+    first line is of the entry point, the others of further classes and functions with at least three operations.
     Empty where the entry point computes nothing or the file does not parse.
     """
     try:
         tree = ast.parse(code.removeprefix("\ufeff"))
         program = Program(tree)
-        entry = _entry(tree, program)
+        known = entry_point in program.classes or entry_point in program.functions
+        entry = entry_point if entry_point is not None and known else _entry(tree, program)
         first = _line(program, entry)
         others = [_line(program, name) for name in (*program.classes, *program.functions) if name != entry]
     except _UNREADABLE:

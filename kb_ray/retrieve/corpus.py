@@ -6,9 +6,10 @@ ids; not how examples are embedded or kept.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ SAKANA = "SakanaAI/AI-CUDA-Engineer-Archive"
 _KERNELS: Mapping[str, Language] = {"triton_code": "triton", "cuda_code": "cuda"}
 _SAKANA_COLUMNS = ("PyTorch_Code_Module", "CUDA_Code", "Correct", "CUDA_Speedup_Native", "Task_ID")
 _INSTEAD = "where the hub is out of reach, give a local copy with --corpus file:PATH"
+_INSTEAD_OF_ARCHIVE = (
+    "where the hub is out of reach, give the correct rows of a local copy with --corpus file:PATH, its columns "
+    "PyTorch_Code_Module and CUDA_Code under the names pytorch_code and cuda_code"
+)
 _BATCH = 256
 _MARK = "\ufeff"
 """Byte order mark."""
@@ -62,6 +67,10 @@ class Wanted:
     sakana_levels: tuple[int, ...] = (1, 2, 3)
     include_incorrect: bool = False
     """Also kernels of the archive that it calls incorrect."""
+    plain: Callable[[str], str] = str
+    """Writes Triton code as it may be shown."""
+    refused: Callable[[str], str | None] = lambda code: None
+    """Why Triton code must not be shown, in a few words that many rows share; None where it may be."""
 
 
 def read_corpus(spec: str, wanted: Wanted) -> Rows:
@@ -71,9 +80,9 @@ def read_corpus(spec: str, wanted: Wanted) -> Rows:
     """
     kind, _, place = spec.partition(":")
     if kind in ("traces", "file") and place:
-        return _traces(place) if kind == "traces" else _file(place, wanted)
+        return _traces(place, wanted) if kind == "traces" else _file(place, wanted)
     if spec == "kernelbook":
-        return _kernelbook()
+        return _kernelbook(wanted)
     if spec == "sakana":
         return _sakana(wanted)
     raise ConfigError(f"--corpus {spec}: give kernelbook, sakana, traces:STORE or file:PATH")
@@ -99,7 +108,7 @@ def content_of(spec: str) -> str | None:
         return None
 
 
-def _kernelbook() -> Rows:
+def _kernelbook(wanted: Wanted) -> Rows:
     columns, rows = kernelbook_rows((*KERNELBOOK_PROGRAMS, "triton_code", "entry_point"), _INSTEAD)
     program = code_column(columns, KERNELBOOK, KERNELBOOK_PROGRAMS)
     code_column(columns, KERNELBOOK, ("triton_code",))
@@ -108,7 +117,7 @@ def _kernelbook() -> Rows:
         for task_id, row in rows:
             found = row()
             yield _example(
-                found, program, "triton_code", example_id=task_id, corpus="kernelbook",
+                wanted, found, program, "triton_code", example_id=task_id, corpus="kernelbook",
                 entry_point=found.get("entry_point") or None, init_convention="args_kwargs",
             )  # fmt: skip
 
@@ -118,7 +127,7 @@ def _kernelbook() -> Rows:
 def _sakana(wanted: Wanted) -> Rows:
     splits = []
     for level in wanted.sakana_levels:
-        rows, columns = load_split(SAKANA, f"level_{level}", _INSTEAD)
+        rows, columns = load_split(SAKANA, f"level_{level}", _INSTEAD_OF_ARCHIVE)
         for column in _SAKANA_COLUMNS:
             code_column(columns, SAKANA, (column,))
         splits.append((level, rows.select_columns(list(_SAKANA_COLUMNS))))
@@ -130,7 +139,8 @@ def _sakana(wanted: Wanted) -> Rows:
                     yield "kernel is not correct"
                     continue
                 yield _example(
-                    row, "PyTorch_Code_Module", "CUDA_Code", example_id=f"sakana/{level}/{row['Task_ID']}_{number}",
+                    wanted, row, "PyTorch_Code_Module", "CUDA_Code",
+                    example_id=f"sakana/{level}/{row['Task_ID']}_{number}",
                     corpus="sakana", speedup=_speedup(row["CUDA_Speedup_Native"]), correct=bool(row["Correct"]),
                 )  # fmt: skip
 
@@ -167,20 +177,21 @@ def _file(path: str, wanted: Wanted) -> Rows:
             except TaskError as error:
                 yield f"row {error}"
                 continue
-            filled = [pair for pair in kernels if found.get(pair[0]) and pair[1] in wanted.languages]
+            there = [pair for pair in kernels if found.get(pair[0])]
+            filled = [pair for pair in there if pair[1] in wanted.languages]
             if not filled:
-                yield "kernel is missing"
+                yield "of another language" if there else "kernel is missing"
             for column, language in filled:
                 ending = f"/{language}" if len(kernels) > 1 else ""
                 yield _example(
-                    found, program, column, example_id=f"file/{stem}_{number}{ending}", corpus="file",
+                    wanted, found, program, column, example_id=f"file/{stem}_{number}{ending}", corpus="file",
                     language=language, entry_point=found.get("entry_point") or None,
                 )  # fmt: skip
 
     return Rows(read(), len(rows))
 
 
-def _traces(place: str) -> Rows:
+def _traces(place: str, wanted: Wanted) -> Rows:
     found = survey(open_store(place))
 
     def read() -> Iterator[Found]:
@@ -195,7 +206,7 @@ def _traces(place: str) -> Rows:
         for task_id, (_, episode, verdict, code) in sorted(best.items()):
             task = episode.task
             yield _example(
-                {"program": task.reference_code, "kernel": code}, "program", "kernel", example_id=task_id,
+                wanted, {"program": task.reference_code, "kernel": code}, "program", "kernel", example_id=task_id,
                 corpus="traces", speedup=verdict.speedup, correct=verdict.correct, verdict=str(verdict.status),
                 trusted=verdict.trusted, entry_point=task.entry_point, init_convention=task.init_convention,
             )  # fmt: skip
@@ -204,7 +215,13 @@ def _traces(place: str) -> Rows:
 
 
 def _example(
-    row: Mapping[str, Any], program: str, kernel: str, *, language: Language | None = None, **fields: Any
+    wanted: Wanted,
+    row: Mapping[str, Any],
+    program: str,
+    kernel: str,
+    *,
+    language: Language | None = None,
+    **fields: Any,
 ) -> Found:
     """The example of a row whose columns `program` and `kernel` hold its code, or what is wrong with it."""
     language = language or ("cuda" if kernel == "CUDA_Code" else "triton")
@@ -218,16 +235,21 @@ def _example(
         return "entry_point is no text"
     program_code, kernel_code = str(code).removeprefix(_MARK), str(translated).removeprefix(_MARK)
     try:
-        parse(program_code)
+        tree = parse(program_code)
     except TaskError:
         return "program is no valid Python"
+    if not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in ast.walk(tree)):
+        return "program defines nothing"
     if reason := unfit(kernel_code, language):
         return reason
+    if language == "triton":
+        kernel_code = with_entry_point(wanted.plain(kernel_code))
+        if reason := wanted.refused(kernel_code):
+            return reason
     own = core(program_code)
     return Example(
-        language=language, digest=own.digest, text=own.text, operations=operations(program_code),
-        pytorch_code=program_code,
-        kernel_code=with_entry_point(kernel_code) if language == "triton" else kernel_code, **fields,
+        language=language, digest=own.digest, text=own.text, operations=operations(program_code, entry_point),
+        pytorch_code=program_code, kernel_code=kernel_code, **fields,
     )  # fmt: skip
 
 

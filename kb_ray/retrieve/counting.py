@@ -14,9 +14,11 @@ from typing import Any
 from kb_ray.retrieve.corpus import Found
 from kb_ray.retrieve.example import Example
 from kb_ray.retrieve.layout import Corpus
+from kb_ray.retrieve.verifying import Outcome
 
 _DUPLICATE = "read before"
 _UNVERIFIED = "not called correct by our verifier"
+_UNASKED = "such as our verifier cannot be asked about"
 _UNJUDGED = "not judged by our verifier, twice for reasons of its own"
 
 Batch = list[tuple[str, Example]]
@@ -32,10 +34,13 @@ class Count:
     dropped: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def refuse(self, judged: bool = True) -> None:
-        """One that was kept did not pass the verifier, or got no verdict."""
+    def refuse(self, outcome: Outcome | None) -> None:
+        """One that was kept did not pass the verifier, or got no verdict; None where the verdict is lost."""
         self.kept -= 1
-        self.dropped[_UNVERIFIED if judged else _UNJUDGED] += 1
+        if outcome is not None and not outcome.asked:
+            self.dropped[_UNASKED] += 1
+        else:
+            self.dropped[_UNJUDGED if outcome is not None and outcome.unjudged else _UNVERIFIED] += 1
 
     def corpus(self, spec: str) -> Corpus:
         """The record of it."""

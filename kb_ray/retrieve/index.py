@@ -48,6 +48,7 @@ class Index:
         self.merits = [merit(*values) for values in zip(*fields, strict=True)]
         """What speaks for an example among those of one program."""
         self.is_cuda = np.array([language == "cuda" for language in small["language"]], dtype=bool)
+        self._check_ann(set(small["language"]))
         self.vectors = [self._mapped(part) for part in self.info.parts]
         self._group = lru_cache(maxsize=_GROUPS_HELD)(self._read_group)
         self._held = lru_cache(maxsize=_EXAMPLES_HELD)(self._decoded)
@@ -69,6 +70,11 @@ class Index:
         """What is embedded of every row's program."""
         columns = (table.read(columns=["text"])["text"].to_pylist() for table in self._tables)
         return [text for column in columns for text in column]
+
+    def _check_ann(self, languages: set[str]) -> None:
+        if self.info.ann is not None and set(self.info.ann.files) != languages:
+            named, there = (" and ".join(sorted(found)) or "none" for found in (self.info.ann.files, languages))
+            raise ConfigError(damaged(self.uri, INFO_KEY, f"names FAISS files of {named}, the examples being {there}"))
 
     def _decoded(self, row: int) -> Example:
         part = bisect_right(self._starts, row) - 1

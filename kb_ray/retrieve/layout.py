@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -28,6 +31,7 @@ PARTS_PREFIX = "parts/"
 ANN_PREFIX = "ann/"
 # Nothing else may lie in an index: what is named in its metadata is read from, and copied to, these places only.
 _KEY = r"^(parts/\d{5,9}-[0-9a-f]{16}\.(parquet|npy)|ann/(hnsw|ivf)-(triton|cuda)-[0-9a-f]{16}\.faiss)$"
+_VERDICTS = re.compile(r"parts/\d{5,9}-[0-9a-f]{16}\.verdicts\.parquet")
 
 AnnKind = Literal["hnsw", "ivf"]
 
@@ -38,7 +42,7 @@ class File(Record):
     key: Annotated[str, Field(pattern=_KEY)]
     size: Annotated[int, Field(ge=0)]
     """Bytes."""
-    sha256: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
     @classmethod
     def of(cls, key: str, data: bytes) -> File:
@@ -52,6 +56,13 @@ class Part(Record):
     rows: Annotated[int, Field(ge=1)]
     examples: File
     vectors: File | None
+
+    @model_validator(mode="after")
+    def _belong(self) -> Self:
+        name, ending = self.examples.key[: -len(".parquet")], self.examples.key[-len(".parquet") :]
+        if ending != ".parquet" or (self.vectors is not None and self.vectors.key != f"{name}.npy"):
+            raise ValueError("examples and vectors are not of one part")
+        return self
 
 
 class Embedding(Record):
@@ -92,6 +103,12 @@ class Ann(Record):
     kind: AnnKind
     files: dict[Language, File]
 
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if any(file.key != _ann_key(self.kind, language, file.sha256) for language, file in self.files.items()):
+            raise ValueError("a FAISS file is of another language or kind")
+        return self
+
 
 class IndexInfo(Record):
     """Content of index.json."""
@@ -115,6 +132,9 @@ class IndexInfo(Record):
             raise ValueError("the count is not that of the parts")
         if any((part.vectors is not None) != vectors for part in self.parts) or (self.ann is not None and not vectors):
             raise ValueError("vectors do not go with the kind of search")
+        numbers = [int(part.examples.key[len(PARTS_PREFIX) :].partition("-")[0]) for part in self.parts]
+        if any(second <= first for first, second in pairwise(numbers)):
+            raise ValueError("a part is named twice or out of its order")
         return self
 
     @property
@@ -139,7 +159,21 @@ def part_name(number: int, content: str) -> str:
 
 def ann_key(kind: AnnKind, language: Language, data: bytes) -> str:
     """Key of a FAISS file: named by its content, so that no build takes another's away."""
-    return f"{ANN_PREFIX}{kind}-{language}-{hashlib.sha256(data).hexdigest()[:16]}.faiss"
+    return _ann_key(kind, language, hashlib.sha256(data).hexdigest())
+
+
+def _ann_key(kind: AnnKind, language: Language, sha256: str) -> str:
+    return f"{ANN_PREFIX}{kind}-{language}-{sha256[:16]}.faiss"
+
+
+def is_ours(key: str) -> bool:
+    """Whether a build could have made a file of this name."""
+    return key == INFO_KEY or re.fullmatch(_KEY, key) is not None or _VERDICTS.fullmatch(key) is not None
+
+
+def foreign(keys: Iterable[str]) -> str | None:
+    """One of the names that no build makes: what lies there is not an index alone."""
+    return min((key for key in keys if not is_ours(key)), key=lambda key: (key.count("/"), key), default=None)
 
 
 def read_info(store: Store) -> IndexInfo | None:
@@ -149,6 +183,8 @@ def read_info(store: Store) -> IndexInfo | None:
         return None
     try:
         version = json.loads(data).get("format")
+        if not isinstance(version, int):
+            raise ValueError("the format is no number")
         if version != FORMAT:
             raise ConfigError(
                 f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: build the index again"

@@ -18,6 +18,8 @@ _LEAST_RUNS = 150
 """Runs of tokens from which a share of a program says something: one operation more or less changes ten."""
 _KERNELBENCH = re.compile(r"kernelbench/(\d+)/(\d+)(?:_|$)")
 _SAKANA = re.compile(r"sakana/(\d+)/(\d+)_\d+$")
+_NUMBER = re.compile(r"#\d+$")
+"""What tells examples of one id apart."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class Asked:
     """As `computed.operations` gives them."""
 
     @classmethod
-    def of(cls, program: str) -> Asked:
-        """The task of a PyTorch program."""
-        return cls(core(program), operations(program))
+    def of(cls, program: str, entry_point: str | None = None) -> Asked:
+        """The task of a PyTorch program; `entry_point`: its class or function, where it is known."""
+        return cls(core(program), operations(program, entry_point))
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,10 @@ def task_of(example_id: str) -> str:
 
     `sakana/1/19_5`, a kernel of the archive, and `kernelbench/1/19_ReLU` are one; `#2` tells examples of one id apart.
     """
-    plain = example_id.partition("#")[0]
-    known = _KERNELBENCH.match(plain) or _SAKANA.match(plain)
-    return f"kernelbench/{known[1]}/{known[2]}" if known else plain
+    return asked_id(_NUMBER.sub("", example_id))
+
+
+def asked_id(task_id: str) -> str:
+    """The same of a task's own id, whose end means nothing: `set#1` and `set#2` are two tasks."""
+    known = _KERNELBENCH.match(task_id) or _SAKANA.match(task_id)
+    return f"kernelbench/{known[1]}/{known[2]}" if known else task_id

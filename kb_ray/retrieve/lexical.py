@@ -33,15 +33,19 @@ class LexicalSearch:
 
         # It logs at its own level, whatever the program's.
         logging.getLogger("bm25s").setLevel(logging.WARNING)
+        words, self._count = [_words(text) for text in texts], len(texts)
         self._index = bm25s.BM25()
-        self._index.index([_words(text) for text in texts], show_progress=False)
+        # It makes nothing of no word at all.
+        self._has_words = any(words)
+        if self._has_words:
+            self._index.index(words, show_progress=False)
 
     def scores(self, text: str) -> Any:
         """[n] float32: BM25 of each program for this text; 0 where no word is shared."""
-        known = self._index.vocab_dict
+        known = self._index.vocab_dict if self._has_words else {}
         words = [word for word in _words(text) if word in known]
         if not words:
-            return np.zeros(self._index.scores["num_docs"], dtype=np.float32)
+            return np.zeros(self._count, dtype=np.float32)
         return np.asarray(self._index.get_scores(words), dtype=np.float32)
 
 

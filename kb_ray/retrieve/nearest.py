@@ -106,7 +106,8 @@ def _embedder(index: Index, model: str | None) -> Embedder:
     built_with = index.info.embedding
     name = model or built_with.model or ""
     try:
-        embedder = SentenceEmbedder(name)
+        # The GPUs are the verifier's and the model's.
+        embedder = SentenceEmbedder(name, "cpu")
     except ConfigError as error:
         advice = "" if model else "; --rag-model names where the model lies on this machine"
         raise ConfigError(f"index {index.uri}: {error}{advice}") from None

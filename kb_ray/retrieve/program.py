@@ -1,7 +1,9 @@
 """A PyTorch program reduced to what it computes: what is embedded, and what decides whether two programs are one.
 
 Imports are resolved, input makers and constants that only they use are dropped, and every name that the program
-gives itself (variables, classes, attributes of self) becomes a number. Reads syntax trees, runs nothing; does not
+gives itself to variables, classes and what it stores on self becomes a number. Names of methods, of class attributes,
+of buffers and of parameters that are also keywords stay, since a library may ask for them: they tell texts and digests
+apart, and what such programs compute tells that they are one. Reads syntax trees, runs nothing; does not
 know where programs come from.
 """
 
@@ -33,7 +35,8 @@ class Core:
     text: str
     """Python without imports, helpers, comments and names of its own; the raw text of what does not parse."""
     digest: str
-    """32 hex digits: equal for programs that differ in names, layout, comments, imports and inputs only."""
+    """32 hex digits: equal for programs that differ in layout, comments, imports, inputs and names only, save those
+    that stay."""
     runs: frozenset[str]
     """Runs of five tokens in which every name of its own looks alike."""
 

@@ -6,7 +6,7 @@ worded in a prompt, nor what a run is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from kb_ray.errors import ConfigError
@@ -14,7 +14,7 @@ from kb_ray.retrieve.choosing import Candidate, Choice, choose
 from kb_ray.retrieve.computed import entry_of, programs
 from kb_ray.retrieve.example import Example, Language
 from kb_ray.retrieve.index import Index
-from kb_ray.retrieve.leaking import Asked, Bounds, task_of, without_leaks
+from kb_ray.retrieve.leaking import Asked, Bounds, asked_id, task_of, without_leaks
 from kb_ray.retrieve.nearest import Nearest
 from kb_ray.retrieve.program import TEXT_VERSION, known_core, overlap
 from kb_ray.retrieved import Retrieved, RetrievedExample
@@ -70,22 +70,35 @@ class Search:
             )
         self._nearest = Nearest(index, model)
         self._by_digest = _rows_by([[digest] for digest in index.digests])
+        right = [index.digests[row] for row in range(len(index)) if index.merits[row][0]]
+        right_triton = [index.digests[row] for row in range(len(index)) if index.merits[row][:2] == (True, True)]
+        self._right = {True: frozenset(right), False: frozenset(right_triton)}
+        """By whether CUDA examples may be shown: programs that have a kernel not known to be wrong."""
         self._by_operations = _rows_by([programs(lines) for lines in index.operations])
-        self._by_task = _rows_by([[task_of(example_id)] for example_id in index.example_ids])
+        self._by_task = _rows_by([{asked_id(given), task_of(given)} for given in index.example_ids])
 
-    def examples(self, program: str, limits: Limits, task_id: str | None = None) -> tuple[list[Example], Retrieved]:
-        """Examples for a PyTorch program, the best first, and how they came about.
+    def examples(
+        self, program: str, limits: Limits, task_id: str | None = None, entry_point: str | None = None
+    ) -> tuple[list[Example], Retrieved]:
+        """Examples for a PyTorch program, the best first, and how they came about; see `rows`."""
+        rows, retrieved = self.rows(program, limits, task_id, entry_point)
+        return [self.index.example(row) for row in rows], retrieved
 
-        What is of the same `task_id` counts as the task itself.
+    def rows(
+        self, program: str, limits: Limits, task_id: str | None = None, entry_point: str | None = None
+    ) -> tuple[tuple[int, ...], Retrieved]:
+        """The rows of examples for a PyTorch program, the best first, and how they came about.
+
+        What is of the same `task_id` counts as the task itself. `entry_point`: the program's class or function.
         """
-        task = Asked.of(program)
+        task = Asked.of(program, entry_point)
         itself = self._itself(task, task_id)
         bounds = Bounds(limits.leak_overlap, limits.leak_similarity if self._nearest.is_cosine else None)
         looked = self._look(task, limits, bounds, itself)
         chosen, leaks = looked.choice.chosen, len(itself) + looked.leaked
         note = None if len(chosen) == limits.count else _why(looked, leaks, limits)
         shown = [self.index.example(candidate.row) for candidate in chosen]
-        return shown, Retrieved(
+        return tuple(candidate.row for candidate in chosen), Retrieved(
             index=self.index.info.identity,
             wanted=limits.count,
             examples=tuple(
@@ -112,7 +125,7 @@ class Search:
             wanted = min(size + len(itself), there)
             rows, scores = self._nearest.top(asked, languages, wanted)
             for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-                if row not in itself and row not in known:
+                if row not in itself and row not in known and not self._is_outdone(row, limits.cuda):
                     known[row] = self._candidate(row, score)
             found = without_leaks(list(known.values()), task, bounds)
             choice = choose(found.clean, limits.count, limits.tokens)
@@ -125,9 +138,13 @@ class Search:
 
     def _itself(self, task: Asked, task_id: str | None) -> frozenset[int]:
         """Rows that are the task, wherever they rank."""
-        by_id = self._by_task.get(task_of(task_id), ()) if task_id else ()
+        by_id = self._by_task.get(asked_id(task_id), ()) if task_id else ()
         computing = self._by_operations.get(entry_of(task.operations), ())
         return frozenset((*self._by_digest.get(task.core.digest, ()), *computing, *by_id))
+
+    def _is_outdone(self, row: int, cuda: bool) -> bool:
+        """Whether a kernel is known to be wrong, and its program has one that is not, though perhaps a longer one."""
+        return not self.index.merits[row][0] and self.index.digests[row] in self._right[cuda]
 
     def _candidate(self, row: int, score: float) -> Candidate:
         example = self.index.example(row)
@@ -146,7 +163,7 @@ def _why(looked: _Looked, leaks: int, limits: Limits) -> str:
     return f"{found} of {limits.count}: the index has no more programs{kinds}, {leaks} rows being the task itself"
 
 
-def _rows_by(values: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+def _rows_by(values: Sequence[Collection[str]]) -> dict[str, list[int]]:
     """Rows by each of their marks."""
     found: dict[str, list[int]] = {}
     for row, marks in enumerate(values):

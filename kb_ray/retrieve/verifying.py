@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, BenchSettings
 from kb_ray.errors import InfraError, TaskError
 from kb_ray.records import Record, Status, Task, Verdict
 from kb_ray.retrieve.example import Example
@@ -50,6 +50,11 @@ class Outcome(Record):
     """Starts of a build that asked."""
 
     @property
+    def asked(self) -> bool:
+        """Whether the verifier was asked at all."""
+        return self.status is not None
+
+    @property
     def unjudged(self) -> bool:
         """Whether our own side failed, so that nothing is known of the kernel."""
         return self.status == Status.INFRA_ERROR
@@ -73,6 +78,7 @@ class Verifier:
 
     def __init__(self, evaluate: Evaluate, settings: BenchSettings, concurrency: int) -> None:
         self._evaluate, self._settings, self._concurrency = evaluate, settings, concurrency
+        self.identity = f"{VERIFIER_VERSION} {settings.model_dump_json()}"
 
     def __call__(self, examples: Sequence[Example], earlier: Mapping[str, Outcome]) -> list[Verified]:
         """The examples in their order, with verdict and, where it was timed, our speedup.
@@ -83,7 +89,7 @@ class Verifier:
         """
         with ThreadPoolExecutor(self._concurrency) as threads:
             found = list(threads.map(lambda example: self._verify(example, earlier.get(example.example_id)), examples))
-        asked = [item.outcome for item in found if item.outcome.status is not None]
+        asked = [item.outcome for item in found if item.outcome.asked]
         if len(asked) > 1 and all(outcome.unjudged for outcome in asked):
             raise InfraError(f"no kernel of {len(asked)} could be verified: {asked[0].error or 'no reason'}")
         return found

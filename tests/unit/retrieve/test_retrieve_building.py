@@ -132,24 +132,44 @@ def edited(name: str) -> Callable[[dict[str, Any]], None]:
                 part["vectors"] = None
             case "another kind":
                 embedding["kind"] = "lexical"
+            case "a part twice":
+                info["parts"][1] = part
+            case "vectors of another part":
+                part["vectors"], info["parts"][1]["vectors"] = info["parts"][1]["vectors"], part["vectors"]
+            case "parts in another order":
+                info["parts"].reverse()
+            case "FAISS of another language":
+                info["ann"]["files"]["cuda"] = info["ann"]["files"].pop("triton")
+            case "FAISS of another kind":
+                info["ann"]["kind"] = "ivf"
+            case "FAISS of another hash":
+                info["ann"]["files"]["triton"]["sha256"] = "0" * 64
+            case "no hash":
+                part["examples"]["sha256"] = "x"
+            case "a format in words":
+                info["format"] = "2"
+            case "FAISS of no language":
+                info["ann"]["files"] = {}
 
     return change
 
 
 EDITS = (
     "an absolute key", "a key above", "another key", "no dimension", "another dimension", "no probe", "a short probe",
-    "another count", "no parts", "no vectors", "another kind",
+    "another count", "no parts", "no vectors", "another kind", "a part twice", "vectors of another part",
+    "parts in another order", "FAISS of another language", "FAISS of another kind", "FAISS of another hash", "no hash",
+    "a format in words", "FAISS of no language",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_metadata_that_somebody_edited_is_one_line(tmp_path: Path, spec: str, name: str) -> None:
     store = LocalStore(str(tmp_path / "index"))
-    vector_build(store, rows_of(spec), part_rows=60).run()
+    vector_build(store, rows_of(spec), part_rows=60, ann="hnsw").run()
     info = json.loads(store.get(INFO_KEY) or b"")
     edited(name)(info)
     store.replace(INFO_KEY, json.dumps(info).encode())
-    with pytest.raises(ConfigError, match=r"index .*: index\.json is damaged") as caught:
+    with pytest.raises(ConfigError, match=r"index .*: index\.json (is damaged|names FAISS files of none)") as caught:
         Index(store.uri)
     assert "\n" not in str(caught.value)
 

@@ -62,7 +62,7 @@ def search(folder: Path, rows: list[dict[str, str]], **more: Any) -> Search:
 
 @pytest.fixture
 def close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "SentenceEmbedder", lambda model: Close())
+    monkeypatch.setattr(nearest, "SentenceEmbedder", lambda model, device: {"cpu": Close()}[device])
 
 
 @pytest.mark.usefixtures("close")

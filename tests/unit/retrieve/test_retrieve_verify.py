@@ -119,3 +119,16 @@ def test_speedups_of_judged_kernels_are_ours_or_none(word: str, speedup: float |
     judged, unasked = Verifier(Judge(word), BenchSettings(device="cpu"), 1)(list(examples()), {})
     assert (judged.example.speedup, judged.example.trusted, judged.outcome.correct) == (speedup, trusted, True)
     assert (unasked.outcome.correct, unasked.outcome.error) == (False, "only Triton kernels can be verified")
+
+
+def test_kernels_that_could_not_be_asked_about_are_counted_as_such(tmp_path: Path) -> None:
+    store, verify = (
+        LocalStore(str(tmp_path / "index")),
+        Verifier(Judge("wrong", "fast"), BenchSettings(device="cpu"), 1),
+    )
+    first, cuda = examples()
+    found = [first, cuda, first.model_copy(update={"example_id": "x/2", "kernel_code": "other"})]
+    reasons = {"not called correct by our verifier": 1, "such as our verifier cannot be asked about": 1}
+    assert lexical_build(store, {"x": iter(found)}, verify=verify).run().corpora[0].dropped == reasons
+    store.delete(INFO_KEY)
+    assert lexical_build(store, {"x": iter(found)}, verify=verify).run().corpora[0].dropped == reasons
