@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from kb_ray.command_options import parse_options
+from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.evaluation.attempts import counted
 from kb_ray.evaluation.origins import notes_of
@@ -148,6 +149,7 @@ def live_page(store: Store, mark: str, options: ReportOptions) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for unusable input, 1 where the store fails."""
     try:
+        load_dotenv()
         options = parse_options(ReportOptions, sys.argv[1:] if argv is None else argv)
         options.check()
         return _serve(options) if options.live else _write(options)
@@ -158,7 +160,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(options: ReportOptions) -> int:
     store = open_store(options.store)
-    path = options.output or (Path(PAGE_NAME) if store.uri.startswith("s3://") else Path(options.store) / PAGE_NAME)
+    here = Path() if store.uri.startswith("s3://") else Path(options.store).expanduser()
+    path = options.output or here / PAGE_NAME
+    if path.is_dir():
+        path = path / PAGE_NAME
     report = write_report(
         store,
         path,

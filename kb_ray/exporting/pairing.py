@@ -28,6 +28,8 @@ class Answer:
     """Trusted speedup."""
     progress: int
     """How far a wrong answer got: stages, then input sets."""
+    text: int = 0
+    """Hash of what it says: nothing is better than itself, whatever two verdicts on it were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ def _over_incorrect(right: Sequence[Answer], wrong: Sequence[Answer]) -> Iterato
     """Every wrong answer once, then again with the next best right one."""
     for shift in range(len(right)):
         for i, worse in enumerate(wrong):
-            yield Pair(right[(i + shift) % len(right)], worse, OVER_INCORRECT)
+            better = right[(i + shift) % len(right)]
+            if not _same(better, worse):
+                yield Pair(better, worse, OVER_INCORRECT)
 
 
 def _over_slower(right: Sequence[Answer], margin: float) -> Iterator[Pair]:
@@ -63,8 +67,13 @@ def _over_slower(right: Sequence[Answer], margin: float) -> Iterator[Pair]:
     timed = [answer for answer in right if answer.speedup]
     for better in timed:
         for worse in reversed(timed):
-            if _speed(better) > _speed(worse) and _speed(better) >= margin * _speed(worse):
+            apart = _speed(better) > _speed(worse) and _speed(better) >= margin * _speed(worse)
+            if apart and not _same(better, worse):
                 yield Pair(better, worse, OVER_SLOWER)
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    return one.text == other.text and one.text != 0
 
 
 def _speed(answer: Answer) -> float:

@@ -75,7 +75,7 @@ def _pairs(found: Survey, options: ExportOptions, sieve: Sieve) -> list[Pair]:
             sieve.refuse("answers whose verdict cannot be relied on")
         elif sieve.answer(episode.task, verdict) and sieve.novel(episode.task, turn.triton_code, correct=right):
             progress = 1000 * STAGE_ORDER[verdict.stage] + verdict.tests_passed
-            answer = Answer(*place, right, trusted_speedup(verdict), progress)
+            answer = Answer(*place, right, trusted_speedup(verdict), progress, hash(turn.completion.text) or 1)
             group = (episode.task.task_id, turn.prompt_hash if options.same_prompt else "")
             groups.setdefault(group, []).append(answer)
     made = [pairs(group, margin=options.margin, most=options.pairs_per_task) for group in groups.values()]

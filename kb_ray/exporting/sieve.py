@@ -123,7 +123,7 @@ def _answer_tests(filters: Filters) -> Iterator[AnswerTest]:
         )
     low, high = filters.min_speedup, filters.max_speedup
     if low is not None:
-        yield f"--min-speedup {low:g}", lambda _, verdict: (trusted_speedup(verdict) or 0.0) >= low
+        yield f"--min-speedup {low:g}", lambda _, verdict: (trusted_speedup(verdict) or -1.0) >= low
     if high is not None:
         yield f"--max-speedup {high:g}", lambda _, verdict: 0.0 < (trusted_speedup(verdict) or 0.0) <= high
 

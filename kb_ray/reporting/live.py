@@ -58,7 +58,8 @@ def live_server(live: LivePage, port: int) -> ThreadingHTTPServer:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            # Browsers leave port 80 out.
+            host = (self.headers.get("Host") or "").partition(":")[0]
             if host not in _LOCAL_NAMES:
                 self._send(403, "text/plain", "ask by the name localhost")
             elif self.path == "/":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from hypothesis import given
@@ -56,3 +57,10 @@ def test_every_pair_prefers_the_better_and_none_comes_twice(some: list[Answer], 
             assert pair.rejected.correct
             assert (pair.chosen.speedup or 0) > (pair.rejected.speedup or 0)
             assert (pair.chosen.speedup or 0) >= margin * (pair.rejected.speedup or 0) > 0
+
+
+def test_no_answer_is_better_than_itself_whatever_two_verdicts_said() -> None:
+    same = [replace(answer(speedup), text=7) for speedup in (3.0, 2.0)] + [replace(answer(correct=False), text=7)]
+    assert pairs(same, margin=1.2, most=10) == []
+    other = replace(answer(correct=False), text=8)
+    assert [pair.rejected for pair in pairs([*same, other], margin=1.2, most=10)] == [other, other]
