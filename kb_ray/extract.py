@@ -33,8 +33,10 @@ from kb_ray.extraction.typography import (
 from kb_ray.extraction.words import without_words
 from kb_ray.records import Candidate, Completion, NoCandidate
 
-__all__ = ["extract", "split_reasoning"]
+__all__ = ["WHOLE_FILE", "extract", "split_reasoning"]
 
+WHOLE_FILE = "file"
+"""Reason for which an answer ended that is a file of code and no chat: nothing is looked for in it."""
 _MAX_BLOCKS = 64
 _READINGS = 4
 """How often an answer's characters may be parsed: for its thinking, for its marks, for their content, without them."""
@@ -65,8 +67,10 @@ def extract(completion: Completion) -> Candidate | NoCandidate:
 
     The rule says how it was found: `triton_tag`, `fence` or `bare`, with `+unclosed` (no end mark),
     `+prose` (prose cut away), `+mended` (indentation or typographic quotes), `+joined` (several blocks), `+partly`
-    (an answer that takes more than a few readings was not read whole). Never raises.
+    (an answer that takes more than a few readings was not read whole); `file` where it is no chat. Never raises.
     """
+    if completion.finish_reason == WHOLE_FILE and completion.text.strip():
+        return Candidate(code=completion.text, rule=WHOLE_FILE)
     parser = Parser()
     found = _found(completion, parser)
     if parser.exhausted and isinstance(found, Candidate):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kb_ray.errors import ConfigError, ModelError
+from kb_ray.extract import WHOLE_FILE
 from kb_ray.model.completer import ModelInfo, Request
 from kb_ray.records import Completion, Message, Task
 
@@ -66,15 +67,14 @@ class SampleFiles:
         return ModelInfo(model=self.model, in_process=True)
 
     async def complete(self, request: Request) -> Completion:
-        """The file between <triton> tags, or an empty answer. ModelError where a file cannot be read."""
+        """The file as it is, or an empty answer. ModelError where a file cannot be read."""
         place = _place(request.task_id)
         path = self._files.get((*place, request.sample)) if place else None
         try:
             code = path.read_text(encoding="utf-8", errors="replace") if path else None
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-        text = "" if code is None else f"<triton>\n{code}\n</triton>"
-        return Completion(text=text, finish_reason="stop", model=self.model, sampling=request.sampling)
+        return Completion(text=code or "", finish_reason=WHOLE_FILE, model=self.model, sampling=request.sampling)
 
     async def count_tokens(self, messages: Sequence[Message]) -> int | None:
         """Nothing: no prompt is read."""

@@ -9,9 +9,11 @@ import pytest
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.answering import Selection, answering
 from kb_ray.evaluation.options import EvaluateOptions, parse
+from kb_ray.extract import extract
 from kb_ray.model.completer import Request
 from kb_ray.model.sample_files import SampleFiles
 from kb_ray.preflight import Planned
+from kb_ray.records import Candidate
 from tests.unit.score.episodes import episode, ok
 
 
@@ -132,7 +134,24 @@ async def test_a_file_is_the_answer_and_a_missing_one_is_empty(files: Path) -> N
         (await player.complete(Request(messages=(), task_id="kernelbench/1/3_Batched", sample=sample))).text
         for sample in range(3)
     ]
-    assert texts == ["<triton>\nfirst = 1\n\n</triton>", "", "<triton>\nthird = 3\n\n</triton>"]
+    assert texts == ["first = 1\n", "", "third = 3\n"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def triton_kernel_wrapper(x):\n    return x\ndef (:\n",
+        ">>> import triton\n",
+        "x = 1 # </triton>\n",
+        "+import a\n",
+    ],
+)
+async def test_a_file_is_judged_as_it_is(files: Path, code: str) -> None:
+    (files / "level_1_problem_3_sample_0_kernel.py").write_text(code)
+    answer = await SampleFiles(str(files)).complete(Request(messages=(), task_id="kernelbench/1/3_Batched"))
+    found = extract(answer)
+    assert isinstance(found, Candidate)
+    assert (found.code, found.rule) == (code, "file")
 
 
 def test_other_kernels_in_the_same_folder_are_another_model(files: Path) -> None:
