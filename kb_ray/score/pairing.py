@@ -54,7 +54,9 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome]) -> Comparison:
         ("correct", _of(lambda turn: turn.correct)),
     ]
     if timed:
-        measures += [(f"fast_{p:g}", _of(_faster(p))) for p in (1.0, 1.5, 2.0)]
+        measures += [("fast_1", _of(_faster(1.0))), ("fast_1.5", _of(_faster(1.5)))]
+        # Sources disagree about this one: both are shown, under names of their own.
+        measures += [("fast_2 (> 2)", _of(_faster(2.0))), ("fast_2 (>= 2)", _of(_as_fast(2.0)))]
     rows = [_shares(name, test, one, two, shared) for name, test in measures] if shared else []
     return Comparison(
         tasks=len(shared),
@@ -79,6 +81,10 @@ def _by_task(found: Iterable[Outcome]) -> _Runs:
 
 def _of(test: Callable[[TurnOutcome], bool]) -> Callable[[Outcome], bool]:
     return lambda item: item.best_answer is not None and test(item.best_answer)
+
+
+def _as_fast(p: float) -> Callable[[TurnOutcome], bool]:
+    return lambda turn: speed_reached(turn.speedup, turn.correct) >= p
 
 
 def _faster(p: float) -> Callable[[TurnOutcome], bool]:

@@ -98,13 +98,17 @@ def fault(row: dict[str, Any]) -> str | None:
 def impossible(episode: Episode) -> str | None:
     """What readers cannot do with, in words; None without it: a best turn that is none, or a trusted speedup that no
     kernel can have, which would end a mean, or spoil it."""
-    best, turns = episode.best_turn, len(episode.turns)
+    best, turns, name = episode.best_turn, len(episode.turns), f"{episode.task.task_id}, sample {episode.sample}"
     if best is not None and not 0 <= best < turns:
-        return f"{episode.task.task_id}, sample {episode.sample}: best_turn is {best}, of {turns} turns"
-    for turn in episode.turns:
-        speedup = turn.verdict.speedup
+        return f"{name}: best_turn is {best}, of {turns} turns"
+    for number, turn in enumerate(episode.turns):
+        speedup, seconds = turn.verdict.speedup, turn.verdict.seconds
+        if turn.index != number:
+            return f"{name}: turn {number} has the number {turn.index}"
         if turn.verdict.trusted and speedup is not None and not (math.isfinite(speedup) and speedup > 0):
-            return f"{episode.task.task_id}, sample {episode.sample}: a trusted speedup of {speedup:g}"
+            return f"{name}: a trusted speedup of {speedup:g}"
+        if not all(map(math.isfinite, seconds.values())):
+            return f"{name}: a phase of turn {number} that took no finite time"
     return None
 
 

@@ -108,11 +108,10 @@ def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[
         what = f"is no episode: {fault(row)}"
         faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=what))
         return
-    if (odd := impossible(episode)) is not None:
-        faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=f"is impossible: {odd}"))
-        return
     rows.append(_row(episode))
     name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
+    if (odd := impossible(episode)) is not None:
+        faults.append(Fault(kind="row", part=key, episode=name, what=f"is impossible: {odd}"))
     try:
         for kind, what in faults_of(episode, rules, row):
             faults.append(Fault(kind=kind, part=key, episode=name, what=what))

@@ -31,6 +31,7 @@ def test_differences_are_per_task_and_over_shared_tasks_only() -> None:
     assert (rows["correct"].first, rows["correct"].second) == (0.5, 0.75)
     assert rows["correct"].difference.value == pytest.approx(0.25)
     assert rows["fast_1"].difference.value == pytest.approx(3 / 4 - 1 / 4)
+    assert {"fast_2 (> 2)", "fast_2 (>= 2)"} <= rows.keys()
     # only task a has a speed in both
     assert rows["speedup"].difference.value == pytest.approx(4.0)
 
