@@ -41,6 +41,7 @@ _MAX_BYTES_HELP = (
     "no limit on a GPU)"
 )
 _COLUMN_HELP = "of file: sources, the column that holds a field, such as code=torch_source; repeatable"
+_LONGEST_S = 3600
 _PAIRS = (TRITON, INSTRUCTION)
 """Fields of a row that `prepare` reads and a run does not."""
 
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--kernelbench-root", metavar="FOLDER", help="a checkout of KernelBench (KERNELBENCH_ROOT)")
     add("--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU where there is one")
     add("--max-bytes", type=_bytes, metavar="N", help=_MAX_BYTES_HELP)
-    add("--timeout", type=float, default=60.0, help="seconds for each phase of a reference (%(default)s)")
+    add("--timeout", type=_seconds, default=60.0, help="seconds for each phase of a reference (%(default)s)")
     add("--json", metavar="FILE", help="also write everything as JSON")
     making = commands.add_parser("prepare", help=f"write {SFT_FILE} and {LABELS_FILE}")
     add = making.add_argument
@@ -89,9 +90,19 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0 and up to {_LONGEST_S}")
+    return found
+
+
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
-    if match is None:
+    if match is None or not int(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes such as 500000000 or 2G")
     return int(match[1]) * _UNITS[match[2].upper()]
 
@@ -109,6 +120,8 @@ def _check(options: argparse.Namespace) -> int:
     found = [entry for spec in options.specs for entry in entries(spec, root, columns)][: options.limit]
     if options.json and not Path(options.json).absolute().parent.is_dir():
         raise ConfigError(f"--json {options.json}: there is no such folder")
+    if options.json and Path(options.json).is_dir():
+        raise ConfigError(f"--json {options.json}: that is a folder, name a file")
     width = min(max(len(entry.key) for entry in found), _WIDEST_ID)
     print(check.heading(width), flush=True)
     checked = list[TaskReport]()

@@ -34,13 +34,24 @@ def builtin_entries(levels: Collection[int] | None) -> list[Entry]:
     ]
 
 
+def given_path(path: str, spec: str) -> Path:
+    """The path that a user means. ConfigError, which names `spec`, where it can be none on this machine."""
+    try:
+        found = Path(path).expanduser()
+        found.is_dir()
+    except (RuntimeError, OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(f"{spec[:200]}: no such path ({what})") from error
+    return found
+
+
 def folder_entries(path: str) -> list[Entry]:
     """Every .py file below a folder, as `folder/NAME`; NAME is the path within the folder without .py.
 
     Files and folders whose names begin with a dot or an underscore are left out. Raises ConfigError where
     the folder cannot be listed or holds no such file.
     """
-    root = Path(path).expanduser()
+    root = given_path(path, f"folder:{path}")
     if not root.is_dir():
         raise ConfigError(f"folder:{path}: {'not a folder' if root.exists() else 'no such folder'}")
     try:

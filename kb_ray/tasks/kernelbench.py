@@ -12,7 +12,7 @@ from pathlib import Path
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
-from kb_ray.tasks.folder import file_entry, level_folders
+from kb_ray.tasks.folder import file_entry, given_path, level_folders
 from kb_ray.tasks.hub import load_split
 from kb_ray.tasks.rows import Row, code_column, row_task, whole_number
 from kb_ray.tasks.table import file_rows
@@ -33,7 +33,7 @@ def kernelbench_entries(root: str | None, levels: Collection[int] | None) -> lis
         raise ConfigError(f"kernelbench: no level {min(unknown)}; there are levels 1 to {LEVELS[-1]}")
     root = root or checkout_nearby()
     if root is not None:
-        is_file = Path(root).expanduser().is_file()
+        is_file = given_path(root, f"--kernelbench-root {root}").is_file()
         return _export_entries(root, levels) if is_file else _checkout_entries(root, levels)
     return [entry for level in sorted(levels or LEVELS) for entry in _hub_entries(level)]
 
@@ -107,7 +107,7 @@ def _bare(name: object) -> str:
 
 def _by_number(path: Path) -> tuple[int, str]:
     number = path.stem.partition("_")[0]
-    return (int(number) if number.isdigit() else 0, path.stem)
+    return (int(number) if number.isdecimal() and number.isascii() else 0, path.stem)
 
 
 def _hub_entries(level: int) -> list[Entry]:

@@ -84,4 +84,5 @@ def _class_name(row: Row, code: object) -> str | None:
     except TaskError:
         return None
     classes = {node.name for node in body if isinstance(node, ast.ClassDef)}
-    return next((row[name] for name in _CLASS_COLUMNS if row.get(name) in classes), None)
+    named = [row.get(name) for name in _CLASS_COLUMNS]
+    return next((name for name in named if isinstance(name, str) and name in classes), None)

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, TaskError
 
 _BATCH = 256
 _BUFFER_BYTES = 1 << 20
@@ -20,7 +20,8 @@ _BUFFER_BYTES = 1 << 20
 class ParquetRows:
     """The rows of one file, with the columns that are wanted. Cheap when read on in order, at any place possible.
 
-    ConfigError, here or at a row, where the file is no Parquet or is damaged; OSError where it cannot be opened.
+    ConfigError, here or at a row, where the file is no Parquet or is damaged; OSError where it cannot be opened;
+    TaskError at a row whose text is no UTF-8.
     """
 
     def __init__(self, file: Path, wanted: Collection[str]) -> None:
@@ -42,7 +43,7 @@ class ParquetRows:
         sizes = [int(meta.row_group(group).num_rows) for group in range(meta.num_row_groups)]
         self._starts = list(accumulate(sizes, initial=0))
         self._batches: Iterator[Any] | None = None
-        self._first, self._held = 0, list[dict[str, Any]]()
+        self._first, self._held = 0, list[dict[str, Any] | None]()
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -53,7 +54,10 @@ class ParquetRows:
                 self._hold(index)
             except self._failures as error:
                 raise self._unreadable(error) from error
-        return self._held[index - self._first]
+        row = self._held[index - self._first]
+        if row is None:
+            raise TaskError("a column of it is no UTF-8 text")
+        return row
 
     def _hold(self, index: int) -> None:
         """Read on, or again from the row group's start, to the batch that has this row."""
@@ -65,7 +69,7 @@ class ParquetRows:
             first = self._starts[group]
         for batch in self._batches:
             if index < first + batch.num_rows:
-                self._first, self._held = first, batch.to_pylist()
+                self._first, self._held = first, _rows(batch)
                 return
             first += batch.num_rows
         raise OSError("it ends before its last row")
@@ -73,3 +77,14 @@ class ParquetRows:
     def _unreadable(self, error: Exception) -> ConfigError:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return ConfigError(f"{self._path}: is no readable Parquet file: {line}")
+
+
+def _rows(batch: Any) -> list[dict[str, Any] | None]:
+    """The rows of a batch; None for one whose text is none, which must not cost the others."""
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            return [None]
+        half = batch.num_rows // 2
+        return _rows(batch.slice(0, half)) + _rows(batch.slice(half))

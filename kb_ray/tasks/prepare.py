@@ -127,4 +127,6 @@ def _text(row: Row, column: str) -> str:
     value = row.get(column)
     if value is not None and not isinstance(value, str):
         raise TaskError(f"{column} is no text: {value!r:.80}")
+    if value is not None and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise TaskError(f"{column} holds half of a surrogate pair, which no file can hold")
     return value or ""

@@ -25,7 +25,7 @@ def read_shapes(raw: object) -> dict[str, TensorSpec]:
     if isinstance(raw, str):
         try:
             raw = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TaskError(f"input_shapes is not JSON: {error}") from error
     if not isinstance(raw, Mapping) or not all(isinstance(name, str) for name in raw):
         raise TaskError('input_shapes must map names to {"shape": [..], "dtype": ..}')

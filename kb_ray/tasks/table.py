@@ -15,6 +15,7 @@ from pathlib import Path
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import Task
 from kb_ray.tasks.entry import Entry
+from kb_ray.tasks.folder import given_path
 from kb_ray.tasks.parquet import ParquetRows
 from kb_ray.tasks.rows import CODE_COLUMNS, FIELDS, Row, check_columns, code_column, row_task
 
@@ -69,7 +70,8 @@ def file_rows(path: str, wanted: Collection[str] = (), spec: str | None = None) 
 
     Raises ConfigError where the file cannot be read or holds no row; it names `spec`, else `file:PATH`.
     """
-    file, spec = Path(path).expanduser(), spec or f"file:{path}"
+    spec = spec or f"file:{path}"
+    file = given_path(path, spec)
     if not file.is_file():
         raise ConfigError(f"{spec}: {'not a file' if file.exists() else 'no such file'}")
     readers = {".parquet": _parquet, ".jsonl": _jsonl}

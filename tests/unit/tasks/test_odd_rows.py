@@ -13,6 +13,7 @@ from kb_ray.prompts.opening import PromptSetting, opening_messages, shows_exampl
 from kb_ray.records import Verdict
 from kb_ray.tasks import __main__ as command
 from kb_ray.tasks import check, entries
+from kb_ray.tasks.shapes import read_shapes
 from tests.unit.refine_pieces import TASK
 
 PROGRAM = """import torch
@@ -117,3 +118,45 @@ def test_a_template_must_ask_for_the_program(tmp_path: Path, text: str, fine: bo
     else:
         with pytest.raises(ConfigError, match=r"\$reference"):
             opening_messages(TASK, setting)
+
+
+def test_text_that_is_no_utf8_costs_its_row_alone(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    code = pa.array([PROGRAM.encode(), b"# caf\xe9\n" + PROGRAM.encode(), PROGRAM.encode() + b"# c\n"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, code.buffers())
+    pq.write_table(pa.table({"code": text, "name": ["a", "b", "c"]}), tmp_path / "rows.parquet")
+    looked = list(
+        check.reports(entries(f"file:{tmp_path / 'rows.parquet'}", None, {}), lambda task: Verdict.of("ok", "full"))
+    )
+    assert [report.loads for report in looked] == [True, False, True]
+    assert "no UTF-8 text" in (looked[1].error or "")
+
+
+@pytest.mark.parametrize("name", [["Model"], {"a": 1}, 7])
+def test_an_entry_point_that_is_no_name_costs_nothing(tmp_path: Path, name: Any) -> None:
+    rows = [{"python_code": PROGRAM, "triton_code": "x = 1", "entry_point": name}] * 2
+    file = write(tmp_path / "rows.jsonl", *rows)
+    looked = list(check.reports(entries(f"kernelbook:{file}", None, {}), lambda task: Verdict.of("ok", "full")))
+    assert [report.loads for report in looked] == [True, True]
+
+
+def test_shapes_that_nest_without_end_are_a_fault_of_their_row() -> None:
+    with pytest.raises(TaskError, match="input_shapes is not JSON"):
+        read_shapes("[" * 100_000)
+
+
+@pytest.mark.parametrize("spec", ["folder:~nosuchuser/x", "file:~nosuchuser/x.jsonl", "folder:" + "a" * 5000])
+def test_a_path_that_can_be_none_is_one_line(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["check", spec]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags", [["--timeout", "0"], ["--timeout", "nan"], ["--timeout", "inf"], ["--max-bytes", "0"]]
+)
+def test_numbers_that_are_none_are_refused_before_anything_runs(flags: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["check", "builtin:1", *flags])
+    assert stopped.value.code == 2
