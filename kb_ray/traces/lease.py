@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Record
@@ -50,7 +50,9 @@ class LeaseLost(StoreError):
 
 
 class Holder(Record):
-    """Content of a lease."""
+    """Content of a lease. What a later kb_ray adds to it is passed over: it must still hold others off."""
+
+    model_config = ConfigDict(extra="ignore")
 
     token: str
     """Drawn by each start."""
