@@ -66,11 +66,13 @@ class Ledger:
         """Attempts that had no reason. To be called after the last file."""
         for attempts in self._attempts.values():
             self.superseded += len(attempts) - 1
+            solved: int | None = None
             for number, known in sorted(attempts.items()):
-                before = attempts.get(number - 1)
-                if number < 1 or (before and before.row.correct and before.row.stop_reason not in REDONE_ON_RESUME):
-                    why = "attempts count from 1" if number < 1 else f"attempt {number - 1} was solved already"
+                if number < 1 or solved is not None:
+                    why = "attempts count from 1" if number < 1 else f"attempt {solved} was solved already"
                     yield Fault(kind="attempt", part=known.key, episode=named(known.row), what=why)
+                if known.row.correct and known.row.stop_reason not in REDONE_ON_RESUME:
+                    solved = number if solved is None else solved
 
     def missing(self, plans: Mapping[str, Pairs]) -> list[tuple[str, int]]:
         """Planned pairs without a row, sorted."""

@@ -14,7 +14,7 @@ from kb_ray.traces.plans import PLANS_PREFIX
 from kb_ray.traces.starts import STARTS_PREFIX
 from kb_ray.traces.store import Store
 from kb_ray.verifying.checking import check
-from tests.unit.verifying.sound_stores import change_episode, change_row, sound_store
+from tests.unit.verifying.sound_stores import add, change_episode, change_row, renamed, sound_store
 
 DEEP = "[" * 100_000
 
@@ -77,3 +77,9 @@ async def test_episodes_that_went_with_their_plan_are_lost(tmp_path: Path) -> No
         store.delete(key)
     [fault] = check(store).faults
     assert (fault.kind, "6 episodes were done" in fault.what) == ("lost", True)
+
+
+def test_a_later_attempt_after_a_solved_one_is_needless_whatever_its_number(store: Store) -> None:
+    add(store, lambda episode: renamed(episode, attempt=5))
+    [fault] = check(store).faults
+    assert (fault.kind, "attempt 1 was solved already" in fault.what) == ("attempt", True)
