@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 AHEAD = 1
-"""Requests that a worker of a pool has beyond those it evaluates, while many wait."""
+"""Requests that a worker of a pool has beyond those it evaluates, while all places are taken."""
 
 
 @dataclass(frozen=True, eq=False)

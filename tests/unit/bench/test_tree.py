@@ -109,7 +109,7 @@ class Colour(enum.IntEnum):
     RED = 3
 
 
-class Dotted(dict):  # type: ignore[type-arg]
+class Dotted(dict[Any, Any]):
     __getattr__ = dict.__getitem__
 
 
@@ -183,11 +183,11 @@ class AngryTensor(torch.Tensor):
     __torch_function__ = classmethod(angry)
 
 
-class AngryList(list):  # type: ignore[type-arg]
+class AngryList(list[Any]):
     __iter__ = __len__ = __getitem__ = angry
 
 
-class AngryDict(dict):  # type: ignore[type-arg]
+class AngryDict(dict[Any, Any]):
     __iter__ = __len__ = items = keys = angry
 
 
