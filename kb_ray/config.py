@@ -156,6 +156,8 @@ class RunConfig(BaseModel):
     """Try correct kernels at another shape and dtype: never, as evidence, or as a condition of being correct."""
     baseline: Annotated[Literal["eager", "compile"], Shown("baseline")] = "eager"
     """compile also times the reference through torch.compile; speedups stay those over eager."""
+    measure_performance: Annotated[bool, Shown("switch")] = True
+    """Time correct kernels where there is a GPU."""
     tf32: Annotated[bool, Shown("switch")] = False
     """Allow TF32 in float32 products, on both sides alike."""
     exclude_flagged: Annotated[bool, Shown("switch")] = False
@@ -245,15 +247,10 @@ class RunConfig(BaseModel):
     def bench_settings(self, device: Literal["cuda", "cpu"]) -> BenchSettings:
         """How candidates are verified on the device that `auto` came to mean."""
         return BenchSettings(
-            n_correctness=self.n_correctness,
-            n_trials=self.n_trials,
-            timeout_s=self.timeout,
-            device=device,
-            torch_ops=self.torch_ops,
-            generalise=self.generalise,
-            baseline=self.baseline,
-            tf32=self.tf32,
-        )
+            n_correctness=self.n_correctness, n_trials=self.n_trials, timeout_s=self.timeout, device=device,
+            torch_ops=self.torch_ops, generalise=self.generalise, baseline=self.baseline,
+            measure_performance=self.measure_performance, tf32=self.tf32,
+        )  # fmt: skip
 
     def public(self) -> dict[str, Any]:
         """Every setting of the run in JSON form, without secrets: what run.json keeps, the same for every shard."""
@@ -289,6 +286,7 @@ def identity(
         "torch-ops": bench.torch_ops,
         "generalise": bench.generalise,
         "baseline": bench.baseline,
+        "measure-performance": bench.measure_performance,
         "tf32": bench.tf32,
         "verifier version": VERIFIER_VERSION,
     }

@@ -7,7 +7,6 @@ codes: 0 built or there already, 2 unusable input, 1 the store, Ray or the verif
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +36,12 @@ from kb_ray.retrieve.local_copy import told_of_index
 from kb_ray.retrieve.program import TEXT_VERSION
 from kb_ray.retrieve.verifying import Verifier
 from kb_ray.traces.store import Store, open_store
-from kb_ray.training.inductor import in_plain_pytorch
+from kb_ray.training.inductor import computed_by_pytorch, in_plain_pytorch
 
 _SAY_EVERY_S = 10.0
 _REFUSALS = {
     Status.NO_KERNEL: "kernel has no entry point or no Triton kernel", Status.SYNTAX_ERROR: "kernel is no valid Python",
 }  # fmt: skip
-_LIBRARY = re.compile(r"\b(extern_kernels|aten)\.")
-"""How PyTorch's compiler calls what PyTorch computes itself."""
 _VERIFIED_PART_ROWS = 64
 """With --verify a part takes minutes: smaller ones lose less."""
 
@@ -185,7 +182,7 @@ def _check_installed(options: IndexOptions) -> None:
 
 def _refused(code: str) -> str | None:
     """Why our verifier would not run Triton code, or what it would lack there."""
-    if _LIBRARY.search(code):
+    if computed_by_pytorch(code):
         return "kernel is computed by PyTorch"
     finding = check_static(code)
     return None if finding is None else _REFUSALS.get(finding.status, "kernel breaks the verifier's rules")

@@ -10,8 +10,9 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from kb_ray.command_options import parse_options
@@ -31,6 +32,17 @@ PAGE_NAME = "report.html"
 _PORT = 8790
 
 
+def _expanded(path: Path) -> Path:
+    """`~` is expanded here, since a shell leaves it in `--output=~/page.html`. ConfigError for a user that is none."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path}: no such path ({error})") from error
+
+
+_LocalPath = Annotated[Path, AfterValidator(_expanded)]
+
+
 class ReportOptions(BaseModel):
     """Show a trace store as one HTML page: metrics, plots, tasks, and episodes turn by turn."""
 
@@ -44,9 +56,9 @@ class ReportOptions(BaseModel):
 
     store: CliPositionalArg[str]
     """Folder or s3://bucket/prefix of a run."""
-    output: Path | None = None
+    output: _LocalPath | None = None
     """File of the page. Default: report.html in the store's folder; for a store on S3, here."""
-    plots: Path | None = None
+    plots: _LocalPath | None = None
     """Folder for each plot as PNG and SVG (needs the extra `report`)."""
     episodes: int = Field(EPISODES_SHOWN, ge=0)
     """Episodes at most that can be read whole on the page; others only count."""

@@ -93,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--baseline", choices=("eager", "compile"), default="eager", help="what is timed besides (%(default)s)"
     )
+    parser.add_argument(
+        "--measure-performance", action=argparse.BooleanOptionalAction, default=True,
+        help="time correct candidates where there is a GPU",
+    )  # fmt: skip
     parser.add_argument("--tf32", action="store_true", help="allow TF32 on both sides")
     parser.add_argument("--ray", action="store_true", help="evaluate in the pool of the Ray cluster at RAY_ADDRESS")
     parser.add_argument("--recheck", metavar="STORE", help="verify the kernels of a trace store again")
@@ -190,7 +194,7 @@ def _evaluate(options: argparse.Namespace, **what: Any) -> Verdict:
 
 
 def _policy(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("torch_ops", "generalise", "baseline", "tf32")
+    names = ("torch_ops", "generalise", "baseline", "measure_performance", "tf32")
     return {"timeout_s": options.timeout} | {name: getattr(options, name) for name in names}
 
 

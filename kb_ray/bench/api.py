@@ -40,6 +40,7 @@ class Policy(TypedDict, total=False):
     torch_ops: Literal["allow", "report", "forbid"]
     generalise: Literal["off", "report", "require"]
     baseline: Literal["eager", "compile"]
+    measure_performance: bool
     tf32: bool
 
 
@@ -82,9 +83,8 @@ def benchmark_triton_kernel(
 ) -> BenchRequest:
     """Verifies and times a kernel against `reference_impl`.
 
-    `input_shapes`: {"x": {"shape": [1024], "dtype": "float32"}} by parameter name; None leaves the inputs
-    to the reference's own `get_inputs()`. `policy`: see Policy. Raises TaskError for a reference that cannot
-    be used, ConfigError for numbers or shapes that cannot.
+    `input_shapes`: {"x": {"shape": [1024], "dtype": "float32"}} by parameter; None: the reference's `get_inputs()`.
+    `policy`: see Policy. Raises TaskError for a reference that cannot be used, ConfigError for numbers or shapes.
     """
     return bench_request(
         kernel_code, reference_torch_code, input_shapes, n_correctness, n_trials, kernel_name, **policy

@@ -75,6 +75,7 @@ class Candidate(_Body):
     torch_ops: Literal["allow", "report", "forbid"] = "report"
     generalise: Literal["off", "report", "require"] = "report"
     baseline: Literal["eager", "compile"] = "eager"
+    measure_performance: bool = True
     tf32: bool = False
     request_id: Name | None = None
     """Comes back with the answer, as it was given."""
@@ -116,6 +117,7 @@ def to_request(candidate: Candidate, limits: Limits, device: Device) -> BenchReq
             torch_ops=candidate.torch_ops,
             generalise=candidate.generalise,
             baseline=candidate.baseline,
+            measure_performance=candidate.measure_performance,
             tf32=candidate.tf32,
         )
     except TaskError as error:

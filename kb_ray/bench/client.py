@@ -14,6 +14,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -165,6 +166,7 @@ class BenchClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kb-bench-client", daemon=True)
         self._client = AsyncBenchClient(url, token, **options)
+        self._lock, self._closed = threading.Lock(), False
         self._thread.start()
 
     def evaluate(self, **arguments: Any) -> Result:
@@ -193,7 +195,8 @@ class BenchClient:
             while (result := self._result(following())) is not None:
                 yield result
         finally:
-            if not self._loop.is_closed():
+            # A client that is closed has left its streams already.
+            with suppress(ConfigError):
                 self._result(leave())
 
     def healthy(self) -> bool:
@@ -202,9 +205,12 @@ class BenchClient:
 
     def close(self) -> None:
         """Cancels what is under way and closes all connections. May be called twice."""
-        if self._loop.is_closed():
-            return
-        self._result(self._end())
+        with self._lock:
+            if self._closed:
+                return
+            # What was handed to the loop before is ended by this; nothing comes after it, which the loop would not run.
+            self._closed, ending = True, asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        ending.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -220,13 +226,15 @@ class BenchClient:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
         await self._client.aclose()
 
     def _result(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            work.close()
-            raise ConfigError("this client is closed: make another one")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise ConfigError("this client is closed: make another one")
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         finally:

@@ -35,6 +35,9 @@ class BenchSettings(Record):
     not at all, as evidence, or as a condition of being correct."""
     baseline: Literal["eager", "compile"] = "eager"
     """`compile`: the reference is also timed through torch.compile, beside the eager one."""
+    measure_performance: bool = True
+    """Whether correct candidates are timed where there is a GPU. Without it a verdict tells right from wrong alone, and
+    what only timed calls show, such as outputs replayed between them, goes unseen."""
     tf32: bool = False
     """Whether float32 products may be rounded to TF32, on both sides alike."""
 

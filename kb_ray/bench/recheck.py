@@ -136,7 +136,8 @@ def renewed_run(stored: RunInfo, settings: BenchSettings, source: str) -> RunInf
     changed = {
         "n-correctness": settings.n_correctness, "n-trials": settings.n_trials, "n-warmup": settings.n_warmup,
         "timeout": settings.timeout_s, "device": settings.device, "torch-ops": settings.torch_ops,
-        "generalise": settings.generalise, "baseline": settings.baseline, "tf32": settings.tf32,
+        "generalise": settings.generalise, "baseline": settings.baseline,
+        "measure-performance": settings.measure_performance, "tf32": settings.tf32,
         "verifier version": VERIFIER_VERSION, "verified again from": source,
     }  # fmt: skip
     identity = stored.identity | changed

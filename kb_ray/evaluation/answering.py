@@ -73,7 +73,7 @@ def answering(options: EvaluateOptions) -> tuple[EvaluateOptions, Completer | No
         levels = options.level or files.levels
         if not options.tasks:
             changes["tasks"] = ("kernelbench:" + ",".join(map(str, levels)),)
-        # A file is one answer; nobody is there to hear feedback.
+        # What the environment sets for other runs does not count here.
         changes |= {"samples": files.samples, "multi_turn": False}
         completer = files
     elif options.in_process is not None:

@@ -1,6 +1,7 @@
 """Metrics of an evaluation for TensorBoard, beside training's: the third document's names, under `Eval/`.
 
-Says which name each number gets and writes one event file. Does not compute metrics.
+What training logs too is counted here as there, over answers and over the episodes that have one; the rest is what
+the table shows. Says which name each number gets and writes one event file. Does not compute metrics.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kb_ray.errors import ConfigError
+from kb_ray.records import Status
 from kb_ray.score.metrics import best_speedups
-from kb_ray.score.outcomes import Outcome
+from kb_ray.score.outcomes import Outcome, TurnOutcome
 from kb_ray.score.summary import Answers, Estimate, Scope, Summary
 
 
@@ -38,21 +40,14 @@ def log(folder: str, step: int, summary: Summary, found: Sequence[Outcome]) -> i
 
 def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
     """Name -> value; what is not defined is left out. `kept` are the judged episodes of unflagged tasks."""
-    part, rewards = summary.overall, _rewards(kept)
-    values: dict[str, float] = {}
-    if rewards:
-        values |= {
-            "Reward/Mean": statistics.fmean(rewards),
-            "Reward/StdDev": statistics.pstdev(rewards),
-            "Reward/Min": min(rewards),
-            "Reward/Max": max(rewards),
-        }
+    part = summary.overall
+    values = _spread("Reward", _rewards(kept)) | _quality([turn for item in kept for turn in item.turns])
+    values |= _multiturn([item for item in kept if item.turns])
     values |= _defined(
         {
-            "KernelQuality/FormatRate": part.format,
-            "KernelQuality/CompileRate": part.best.compiled,
-            "KernelQuality/CorrectRate": part.best.correct,
-            "KernelQuality/CheatRate": part.hack,
+            "BestOfTurns/ValidRate": part.best.valid,
+            "BestOfTurns/CompileRate": part.best.compiled,
+            "BestOfTurns/CorrectRate": part.best.correct,
             "Speedup/Mean": part.best.speedup_mean,
             "Speedup/Median": part.best.speedup_median,
             "Speedup/GeoMean": part.best.speedup_geomean,
@@ -61,16 +56,51 @@ def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
             **_turns(part),
         }
     )
-    turns = [turn for item in kept for turn in item.turns]
-    if turns:
-        values["multiturn/compile_rate"] = statistics.fmean(turn.compiled for turn in turns)
-        values["multiturn/correct_rate"] = statistics.fmean(turn.correct for turn in turns)
-    for name, level in summary.by_level.items():
-        values |= _defined({f"PerLevel/{name}/CorrectRate": level.best.correct})
-        rewards = _rewards([item for item in kept if str(item.level).lower() == name])
-        if rewards:
-            values[f"PerLevel/{name}/RewardMean"] = statistics.fmean(rewards)
+    for name in summary.by_level:
+        own = [item for item in kept if ("none" if item.level is None else str(item.level)) == name]
+        if begun := [item for item in own if item.turns]:
+            values[f"PerLevel/{name}/CorrectRate"] = statistics.fmean(item.solved_at is not None for item in begun)
+        if own:
+            values[f"PerLevel/{name}/RewardMean"] = statistics.fmean(_rewards(own))
     return {f"Eval/{name}": value for name, value in values.items()}
+
+
+def _spread(name: str, rewards: Sequence[float]) -> dict[str, float]:
+    if not rewards:
+        return {}
+    return {
+        f"{name}/Mean": statistics.fmean(rewards),
+        f"{name}/StdDev": statistics.pstdev(rewards),
+        f"{name}/Min": min(rewards),
+        f"{name}/Max": max(rewards),
+    }
+
+
+def _quality(turns: Sequence[TurnOutcome]) -> dict[str, float]:
+    """Shares of answers, whichever turn they were given in."""
+    if not turns:
+        return {}
+    return {
+        "KernelQuality/FormatRate": statistics.fmean(turn.valid for turn in turns),
+        "KernelQuality/CompileRate": statistics.fmean(turn.compiled for turn in turns),
+        "KernelQuality/CorrectRate": statistics.fmean(turn.correct for turn in turns),
+        "KernelQuality/CheatRate": statistics.fmean(turn.status == Status.HACK.value for turn in turns),
+        "multiturn/compile_rate": statistics.fmean(turn.compiled for turn in turns),
+        "multiturn/correct_rate": statistics.fmean(turn.correct for turn in turns),
+    }
+
+
+def _multiturn(begun: Sequence[Outcome]) -> dict[str, float]:
+    """Of the episodes that have an answer."""
+    if not begun:
+        return {}
+    ends = [len(item.turns) if item.solved_at is None else item.solved_at + 1 for item in begun]
+    solved = statistics.fmean(item.solved_at is not None for item in begun)
+    return {
+        "multiturn/success_rate": solved,
+        "multiturn/avg_turns": statistics.fmean(ends),
+        "multiturn/max_correct_per_trajectory": solved,
+    }
 
 
 def _rewards(kept: Sequence[Outcome]) -> list[float]:
@@ -82,12 +112,8 @@ def _fast(name: str, answers: Answers) -> dict[str, Estimate]:
 
 
 def _turns(part: Scope) -> dict[str, Estimate]:
-    """Names of the third document's multi-turn metrics; its turns count from 1 here."""
-    found = {
-        "multiturn/success_rate": part.success,
-        "multiturn/avg_turns": part.turns_used,
-        "multiturn/max_correct_per_trajectory": part.best.correct,
-    }
+    """Rates of each turn's answers; turns count from 1."""
+    found = {}
     for turn in part.turns:
         found[f"multiturn/turn_{turn.turn}/compile_rate"] = turn.answers.compiled
         found[f"multiturn/turn_{turn.turn}/correct_rate"] = turn.answers.correct

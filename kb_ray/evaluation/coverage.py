@@ -22,10 +22,15 @@ class Coverage(Record):
 
     planned: int
     finished: int
+    damaged_plans: tuple[str, ...] = ()
+    """Keys of plans that cannot be read: more may have been planned than is said here."""
 
     @property
     def note(self) -> str | None:
         """What a reader of rates has to know; None where all is there."""
+        if self.damaged_plans:
+            told = f"{self.finished} of {self.planned} episodes that other plans name are there"
+            return f"Perhaps unfinished: {', '.join(self.damaged_plans)} cannot be read; {told}."
         if self.finished >= self.planned:
             return None
         return f"Unfinished: {self.finished} of {self.planned} planned episodes; the quick ones are what is there."
@@ -34,13 +39,16 @@ class Coverage(Record):
 def coverage(store: Store, there: Collection[Key], chosen: Collection[Key] | None = None) -> Coverage | None:
     """Of the episodes `chosen`, or of all that any start of the run planned, those that are `there`.
 
-    Without tasks that a start left out as flagged. None where no plan is known. StoreError where the store fails.
+    Without tasks that a start left out as flagged. None where there is no plan. StoreError where the store fails.
     """
-    planned = frozenset(chosen) if chosen is not None else frozenset().union(*read_plans(store)[0].values())
+    plans, damaged = ({"": frozenset(chosen)}, []) if chosen is not None else read_plans(store)
+    planned = frozenset().union(*plans.values())
     left_out = {task_id for start in read_starts(store) for task_id in start.left_out}
     there = frozenset(there)
     wanted = {key for key in planned if key in there or key[0] not in left_out}
-    return Coverage(planned=len(wanted), finished=len(wanted & there)) if wanted else None
+    if not wanted and not damaged:
+        return None
+    return Coverage(planned=len(wanted), finished=len(wanted & there), damaged_plans=tuple(damaged))
 
 
 def coverage_of(store: Store) -> Coverage | None:

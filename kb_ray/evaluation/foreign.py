@@ -5,6 +5,7 @@ Turns episodes into plain JSON values; who reads them decides what they mean. Wr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +96,7 @@ class KernelBenchRuns:
             str(problem): {
                 "total_samples": n,
                 "correct_samples": c,
-                **{f"pass@{k}": pass_at_k(n, c, k) for k in range(1, most + 1)},
+                **{f"pass@{k}": chance for k, chance in enumerate(pass_at_k(n, c)[:most], start=1)},
             }
             for problem, (n, c) in counts.items()
         }
@@ -133,8 +134,8 @@ class _Reference:
 
     def add(self, turn: Turn | None, entry: Json) -> None:
         self.untimed |= entry["correctness"] and entry["runtime"] == _NOT_TIMED
-        if turn is not None and turn.verdict.reference_time is not None:
-            self.times.append(turn.verdict.reference_time.trimmed_mean_ms)
+        if turn is not None and (timed := _timed(turn.verdict.reference_time)):
+            self.times.append(timed.trimmed_mean_ms)
 
 
 def _entry(turn: Turn | None, stop_reason: StopReason) -> Json:
@@ -143,15 +144,24 @@ def _entry(turn: Turn | None, stop_reason: StopReason) -> Json:
         told = {"compiled": False, "correctness": False, "metadata": {"status": stop_reason.value}}
         return told | {"runtime": _NOT_TIMED, "runtime_stats": {}}
     verdict = turn.verdict
+    timing = _timed(verdict.kernel_time)
     # KernelBench knows no doubt: a speed that cannot be trusted must not come out as a fast, right kernel.
     doubtful = verdict.correct and verdict.timed and not verdict.trusted
     return {
         "compiled": verdict.compiled,
         "correctness": verdict.correct and not doubtful,
         "metadata": _metadata(verdict, doubtful),
-        "runtime": verdict.kernel_time.trimmed_mean_ms if verdict.kernel_time else _NOT_TIMED,
-        "runtime_stats": _stats(verdict.kernel_time, verdict.env.gpu),
+        "runtime": timing.trimmed_mean_ms if timing else _NOT_TIMED,
+        "runtime_stats": _stats(timing, verdict.env.gpu),
     }
+
+
+def _timed(timing: Timing | None) -> Timing | None:
+    """The timing where all of it are times: JSON has no NaN, and KernelBench would divide by what is no time."""
+    if timing is None or timing.trimmed_mean_ms <= 0:
+        return None
+    numbers = (timing.trimmed_mean_ms, timing.std_ms, *timing.samples_ms)
+    return timing if all(map(math.isfinite, numbers)) else None
 
 
 def _metadata(verdict: Verdict, doubtful: bool) -> Json:

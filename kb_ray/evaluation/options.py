@@ -96,6 +96,8 @@ class EvaluateOptions(RunConfig):
             raise ConfigError("--compare: two stores or checkpoints are needed")
         if self.source_store is not None:
             refuse(set(given) - _OF_A_STORE, "--from", "the store is read and nothing is run")
+        if self.samples_dir is not None:
+            refuse(_OF_A_MODEL & set(given), "--samples-dir", "its files are the answers, and no model is asked")
         if self.compare:
             refuse(_NOT_COMPARED & set(given), "--compare", "it writes comparison.json alone")
         if "tensorboard_step" in given and self.tensorboard_log_dir is None:
@@ -119,6 +121,11 @@ _PROGRAM = "python -m kb_ray.evaluate"
 _OF_STORES = frozenset({"level", "num_tasks", "exclude_flagged", "results", "skip_corrupt", "log_format"})
 """What can be asked of any store."""
 _NOT_COMPARED = frozenset({"format", "tensorboard_log_dir", "tensorboard_step"})
+_OF_A_MODEL = frozenset({
+    "api_key", "temperature", "top_p", "max_tokens", "context", "prompt", "rag_index", "rag_model", "raicl_k",
+    "raicl_tokens", "raicl_overlap", "raicl_cuda", "multi_turn", "max_turns", "retry_failed", "max_tokens_total",
+})  # fmt: skip
+"""What only somebody who writes answers would heed. A file is one answer: nobody is there to hear feedback."""
 _OF_A_STORE = _OF_STORES | _NOT_COMPARED | {"from", "gpu_hour_price"}
 
 

@@ -53,7 +53,8 @@ class Results(Record):
     retried: int = 0
     """Episodes among those evaluated that were tried more than once: their first judged attempt counts."""
     planned: int | None = None
-    """Episodes that the run was asked for, of all levels where a store is read; None where no plan is known."""
+    """Episodes that the run was asked for, of all levels where a store is read; None where no plan is known, or one
+    cannot be read."""
     finished: int | None = None
     """Of those, the ones that the store holds: fewer where the run is unfinished."""
     gpu_hours: float
@@ -96,6 +97,7 @@ def evaluate_store(
         summary = summary.model_copy(update={"flagged_tasks": tuple(sorted(flagged))})
     found = _narrowed(found, everything, kept)
     run, covered = _run(store), coverage(store, {(item.task_id, item.sample) for item in everything}, chosen)
+    whole_plan = None if covered is None or covered.damaged_plans else covered
     hours = sum(turn.gpu_s for item in kept for turn in item.turns) / 3600
     price = options.gpu_hour_price
     results = Results(
@@ -107,8 +109,8 @@ def evaluate_store(
         skipped_files=tuple(file.key for file in found.damaged),
         superseded=found.superseded,
         retried=sum((item.task_id, item.sample) in attempts.retried for item in kept),
-        planned=covered.planned if covered else None,
-        finished=covered.finished if covered else None,
+        planned=whole_plan.planned if whole_plan else None,
+        finished=whole_plan.finished if whole_plan else None,
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,

@@ -27,7 +27,7 @@ def summary_table(summary: Summary) -> str:
     rows += [[name, *(show(part) for part in scopes.values())] for name, show in _rows(summary)]
     lines = [_aligned(rows)]
     if not summary.timed:
-        lines.append("nothing was timed: verdicts come from a CPU, where speed is not known")
+        lines.append("nothing was timed, on a CPU or by --no-measure-performance: speed is not known")
     if summary.flagged_tasks:
         lines.append(f"flagged tasks, not in the other columns: {', '.join(summary.flagged_tasks)}")
     return "\n".join(lines)

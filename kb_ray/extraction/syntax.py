@@ -107,8 +107,18 @@ def _binds_entry(node: ast.stmt) -> bool:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name in ENTRY_POINTS
     if isinstance(node, ast.Assign):
-        return any(isinstance(target, ast.Name) and target.id in ENTRY_POINTS for target in node.targets)
-    return False
+        return any(_is_bound(target) for target in node.targets)
+    return isinstance(node, ast.AnnAssign) and node.value is not None and _is_bound(node.target)
+
+
+def _is_bound(target: ast.expr) -> bool:
+    """Whether an entry point is among the names that an assignment gives something to."""
+    if isinstance(target, ast.Tuple | ast.List):
+        return any(map(_is_bound, target.elts))
+    if isinstance(target, ast.Starred):
+        # A list of the rest, which is nothing to call.
+        return False
+    return isinstance(target, ast.Name) and target.id in ENTRY_POINTS
 
 
 def is_hollow(node: ast.AST) -> bool:

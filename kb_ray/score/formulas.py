@@ -16,15 +16,19 @@ CURVE_AT = tuple(round(step * 0.05, 2) for step in range(61)) + tuple(
 """Speedups at which the curve is told: every 0.05 up to 3, every 0.25 up to 10."""
 
 
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of `k` samples passes, of `n` drawn of which `c` passed: 1 - C(n-c, k) / C(n, k).
+def pass_at_k(n: int, c: int) -> list[float]:
+    """For each k from 1 to n the chance that one of k samples passes, of n drawn of which c passed.
 
-    Unbiased; M. Chen and others, Evaluating Large Language Models Trained on Code, 2021, equation 1.
-    ValueError unless 1 <= k <= n and 0 <= c <= n.
+    1 - C(n-c, k) / C(n, k), unbiased; M. Chen and others, Evaluating Large Language Models Trained on Code, 2021,
+    equation 1. One factor follows from the one before, so that n values take n steps. ValueError unless 0 <= c <= n.
     """
-    if not (1 <= k <= n and 0 <= c <= n):
-        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, got n={n}, c={c}, k={k}")
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    if not 0 <= c <= n:
+        raise ValueError(f"pass@k needs 0 <= c <= n, got n={n}, c={c}")
+    found, none_passes = [], 1.0
+    for drawn in range(n):
+        none_passes *= max(0, n - c - drawn) / (n - drawn)
+        found.append(1.0 - none_passes)
+    return found
 
 
 NOTHING = -1.0

@@ -114,14 +114,13 @@ class _Part:
         return answers([pick(item) for item in self.judged], self.by_task, self.timed)
 
     def passing(self) -> tuple[PassAtK, ...]:
-        counts = [
-            (len(group), sum(self.judged[i].solved_at is not None for i in group)) for group in self.by_task.groups
+        chances = [
+            (task, pass_at_k(len(group), sum(self.judged[i].solved_at is not None for i in group)))
+            for task, group in zip(self.by_task.names, self.by_task.groups, strict=True)
         ]
         made = []
-        for k in range(1, max((n for n, _ in counts), default=0) + 1):
-            values = [
-                (task, pass_at_k(n, c, k)) for task, (n, c) in zip(self.by_task.names, counts, strict=True) if n >= k
-            ]
+        for k in range(1, max((len(found) for _, found in chances), default=0) + 1):
+            values = [(task, found[k - 1]) for task, found in chances if len(found) >= k]
             made.append(PassAtK(k=k, estimate=self.by_task.mean(values), tasks=len(values)))
         return tuple(made)
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kb_ray.env_vars import KERNELBENCH_ROOT, load_dotenv
+from kb_ray.env_vars import KERNELBENCH_ROOT, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.tasks import check, entries
@@ -112,11 +112,14 @@ def _check(options: argparse.Namespace) -> int:
     from kb_ray.bench.api import local_device
     from kb_ray.bench.inspect import Inspector
 
-    device = local_device() if options.device == "auto" else options.device
+    here = local_device()
+    device = here if options.device == "auto" else options.device
+    if (device, here) == ("cuda", "cpu"):
+        raise ConfigError("--device cuda: no NVIDIA GPU is seen here: leave it out, or look at CUDA_VISIBLE_DEVICES")
     max_bytes = _CPU_MAX_BYTES if options.max_bytes is None and device == "cpu" else options.max_bytes
     columns = read_columns(options.column)
     check_mapping(columns, options.specs)
-    root = options.kernelbench_root or os.environ.get(KERNELBENCH_ROOT)
+    root = options.kernelbench_root or _root_of_environment()
     found = [entry for spec in options.specs for entry in entries(spec, root, columns)][: options.limit]
     if options.json and not Path(options.json).absolute().parent.is_dir():
         raise ConfigError(f"--json {options.json}: there is no such folder")
@@ -133,6 +136,11 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         _write(Path(options.json), check.as_json(checked, options.specs, device))
     return 0 if all(item.loads and item.runs is not False for item in checked) else 1
+
+
+def _root_of_environment() -> str | None:
+    """What a run takes for --kernelbench-root where the flag is not given."""
+    return os.environ.get(SETTING_PREFIX + KERNELBENCH_ROOT) or os.environ.get(KERNELBENCH_ROOT)
 
 
 def _prepare(options: argparse.Namespace) -> int:

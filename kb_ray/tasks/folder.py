@@ -68,9 +68,18 @@ def folder_entries(path: str) -> list[Entry]:
 
 
 def level_folders(root: Path) -> dict[int, Path]:
-    """Sub-folders `level1`, `level2`, ... by their number."""
-    matches = [(_LEVEL.fullmatch(folder.name), folder) for folder in root.iterdir() if folder.is_dir()]
-    return {int(match[1]): folder for match, folder in matches if match}
+    """Sub-folders `level1`, `level2`, ... by their number. ConfigError where two have the same."""
+    found: dict[int, Path] = {}
+    for folder in sorted(root.iterdir()):
+        match = _LEVEL.fullmatch(folder.name)
+        if match is None or not folder.is_dir():
+            continue
+        first = found.setdefault(int(match[1]), folder)
+        if first != folder:
+            raise ConfigError(
+                f"{root}: {first.name} and {folder.name} are both level {int(match[1])}: rename or remove one of them"
+            )
+    return found
 
 
 def problem_number(name: str) -> int | None:

@@ -74,15 +74,15 @@ def _export_entries(path: str, levels: Collection[int] | None) -> list[Entry]:
     for where, read in rows:
         level, name = _place(read)
         if levels is None or level in levels or level is None:
-            key = f"kernelbench/{level}/{name}"
+            key = f"kernelbench/{level}/{name or where.replace(' ', '_')}"
             entries.append(Entry(key, f"{path} {where}", partial(_export_task, read, key)))
     if not entries:
         raise ConfigError(f"kernelbench: {path} holds no problem of level {', '.join(map(str, sorted(levels or ())))}")
     return entries
 
 
-def _place(read: Callable[[], Row]) -> tuple[int | None, str]:
-    """(level, name) of a row; level None where it has none, which is told when the row is made a task."""
+def _place(read: Callable[[], Row]) -> tuple[int | None, str | None]:
+    """(level, name) of a row; None where it has none, which is told when the row is made a task."""
     try:
         row = read()
     except TaskError:
@@ -98,11 +98,18 @@ def _export_task(read: Callable[[], Row], task_id: str) -> Task:
     row = {**read(), "entry_point": None, "input_shapes": None}
     if whole_number(row, "level") is None:
         raise TaskError("level is missing")
+    _check_name(row)
     return row_task(row, code_column="code", source="kernelbench", default_name="unnamed", task_id=task_id)
 
 
-def _bare(name: object) -> str:
-    return str(name).removesuffix(".py")
+def _bare(name: object) -> str | None:
+    return None if name is None or name == "" else str(name).removesuffix(".py")
+
+
+def _check_name(row: Row) -> None:
+    """TaskError where a row has no name: by it a problem is the same one in a checkout."""
+    if _bare(row.get("name")) is None:
+        raise TaskError("name is missing")
 
 
 def _by_number(path: Path) -> tuple[int, str]:
@@ -122,10 +129,11 @@ def _hub_entries(level: int) -> list[Entry]:
             partial(_hub_task, rows, index, column, task_id, level),
         )
         for index, name in enumerate(names)
-        for task_id in [f"kernelbench/{level}/{name}"]
+        for task_id in [f"kernelbench/{level}/{name or f'row_{index}'}"]
     ]
 
 
 def _hub_task(rows: Sequence[Row], index: int, column: str, task_id: str, level: int) -> Task:
     row = {**rows[index], "level": level, "entry_point": None, "input_shapes": None}
+    _check_name(row)
     return row_task(row, code_column=column, source="kernelbench", default_name=f"row_{index}", task_id=task_id)

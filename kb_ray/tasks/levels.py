@@ -31,6 +31,10 @@ _GLUE = frozenset({
     "type", "type_as", "unsqueeze", "view", "zip",
 })  # fmt: skip
 """Calls that move or describe data, and compute nothing."""
+_SHAPING = frozenset({
+    "expand", "flatten", "permute", "repeat", "reshape", "split", "squeeze", "transpose", "unsqueeze", "view",
+})  # fmt: skip
+"""Those of them whose arguments, as methods of a tensor, are sizes."""
 _CONTAINERS = frozenset({"Parameter", "Sequential", "ModuleList", "ModuleDict", "Tensor"})
 _INPUTS = frozenset({"get_inputs", "get_init_inputs"})
 
@@ -61,7 +65,7 @@ class Shape:
         """1, 2 or 3."""
         if self.whole or self.custom or self.blocks or self.layers >= MANY_LAYERS:
             return 3
-        several = self.calls >= 2 or self.calls + self.operators >= 3
+        several = self.calls + self.operators >= 2
         return 2 if several or self.says_fused or self.tokens > MANY_TOKENS else 1
 
 
@@ -137,7 +141,7 @@ def _body(function: FunctionNode, words: str) -> _Body:
 
 
 def _inside(function: FunctionNode) -> Iterator[ast.AST]:
-    """Every node of a function's body but docstrings and the indices of subscripts."""
+    """Every node of a function's body but docstrings, indices of subscripts, and shapes that methods are given."""
     # Written out: data sets have tens of thousands of programs, and ast.walk takes four times the time.
     stack: list[Any] = list(function.body)
     while stack:
@@ -148,6 +152,8 @@ def _inside(function: FunctionNode) -> Iterator[ast.AST]:
         yield node
         if kind is ast.Subscript:
             stack.append(node.value)
+        elif kind is ast.Call and _only_moves(node.func):
+            stack.append(node.func.value)
         elif kind not in _LEAVES:
             for name in kind._fields:
                 value = getattr(node, name, None)
@@ -155,6 +161,14 @@ def _inside(function: FunctionNode) -> Iterator[ast.AST]:
                     stack += value
                 else:
                     stack.append(value)
+
+
+def _only_moves(called: ast.expr) -> bool:
+    """Whether this is a method such as `x.view`, whose arguments are sizes; `torch.reshape` is given the data, and so
+    is a layer that somebody called `self.expand`."""
+    if not isinstance(called, ast.Attribute) or called.attr not in _SHAPING:
+        return False
+    return not (isinstance(called.value, ast.Name) and called.value.id in ("torch", "self"))
 
 
 _NO_NODES = frozenset({ast.Load, ast.Store, ast.Del, str, int, type(None)})

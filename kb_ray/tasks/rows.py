@@ -5,6 +5,7 @@ Knows column names of files and of the KernelBench and KernelBook data sets; rea
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "entry_point
 Row = Mapping[str, Any]
 
 _HIGHEST_LEVEL = 99
+_BREAKING = frozenset({"Cc", "Zl", "Zp"})
+"""Unicode's categories of what has no place in the cell of a table."""
 
 
 def read_columns(given: Sequence[str], fields: Sequence[str] = FIELDS) -> dict[str, str]:
@@ -109,6 +112,8 @@ def _text(row: Row, column: str) -> str | None:
     text = str(value)
     if not _is_encodable(text):
         raise TaskError(f"{column} holds half a character: {value!r:.80}")
+    if any(unicodedata.category(character) in _BREAKING for character in text):
+        raise TaskError(f"{column} holds a line end or another control character: {value!r:.80}")
     return text
 
 

@@ -21,10 +21,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Record
@@ -63,12 +63,16 @@ class Holder(Record):
     born: int | None
     began_at: str
     """UTC, ISO 8601. For people: nothing is concluded from it."""
-    term_s: float
+    term_s: float = Field(gt=0, le=3600)
     beat: int = 0
     """Counts renewals, so that each changes the lease."""
+    entering: bool = False
+    """Has its key, and still looks whether another is there whose episodes overlap with its own."""
     released: bool = False
 
     def __str__(self) -> str:
+        if not self.token:
+            return "somebody whose lease cannot be read"
         return f"run {self.run_id} on {self.host}, process {self.pid}, since {self.began_at}"
 
 
@@ -112,8 +116,10 @@ class Lease:
             born=born(pid),
             began_at=datetime.now(UTC).isoformat(timespec="seconds"),
             term_s=term_s,
+            entering=True,
         )
         self._version = ""
+        self._entering = True
         self._valid_until = 0.0
         self._lost: str | None = None
         self._hurry, self._ended = threading.Event(), threading.Event()
@@ -124,18 +130,20 @@ class Lease:
 
         ConfigError names the holder that lives, here or of a shard that overlaps with this one.
         """
-        if not self._take(self._key, stopped, keep=True):
+        if not self._take(self._shard, stopped):
             return False
         self._thread = threading.Thread(target=self._renew_on, name="lease", daemon=True)
         self._thread.start()
         try:
-            for key in self._store.list(LEASES_PREFIX):
-                if self._overlaps(key) and not self._take(key, stopped, keep=False):
+            for other in _shards(self._store):
+                if other != self._shard and self._shard.meets(other) and not self._take(other, stopped):
                     self.release()
                     return False
         except BaseException:
             self.release()
             raise
+        self._entering = False
+        self._hurry.set()
         return True
 
     def check(self) -> None:
@@ -169,34 +177,31 @@ class Lease:
             # It ends by itself: this process is gone, or a term passes.
             return
 
-    def _overlaps(self, key: str) -> bool:
-        found = _KEY.fullmatch(key)
-        if found is None or key == self._key:
-            return False
-        return self._shard.meets(Shard(index=int(found[1]), count=int(found[2])))
-
-    def _take(self, key: str, stopped: Callable[[], bool], *, keep: bool) -> bool:
-        """Makes a lease ours; with `keep` false closes it instead, so that whoever held it cannot renew it."""
-        watched, since, told = "", 0.0, False
+    def _take(self, shard: Shard, stopped: Callable[[], bool]) -> bool:
+        """Makes our lease ours, and closes one of another shard, so that whoever held it cannot renew it. Of another
+        that still looks around, as we do, it waits for the end where that one is to give way."""
+        key, keep, watched, since, told = key_of(shard), shard == self._shard, "", 0.0, False
         while not stopped():
             asked = self._clock()
             found = self._store.versioned(key)
-            holder = _holder(found[0]) if found else None
+            holder = _holder(found[0], self._holder.term_s) if found else None
             if holder is None or holder.released or lives(holder.pid, holder.born, holder.place) is False:
                 if self._write(key, found[1] if found else None, keep=keep, asked=asked):
                     return True
                 continue
             assert found is not None
-            if lives(holder.pid, holder.born, holder.place) or watched not in ("", found[1]):
-                raise ConfigError(_refusal(self._store.uri, key, holder))
-            if not watched:
+            moved = watched not in ("", found[1])
+            if watched != found[1]:
                 watched, since = found[1], self._clock()
-            elif self._clock() - since >= holder.term_s:
+            still, seen = self._clock() - since >= holder.term_s, lives(holder.pid, holder.born, holder.place) or moved
+            if seen and (keep or still or not holder.entering or self._shard.yields_to(shard)):
+                raise ConfigError(_refusal(self._store.uri, shard, holder))
+            if still and not seen:
                 if self._write(key, found[1], keep=keep, asked=asked):
                     return True
                 watched = ""
                 continue
-            if not told:
+            if not told and (keep or not holder.entering):
                 told = True
                 self._tell(_waiting(self._store.uri, holder))
             self._ended.wait(holder.term_s / _LOOKS)
@@ -227,7 +232,7 @@ class Lease:
 
     def _renew(self) -> None:
         asked = self._clock()
-        self._holder = self._holder.model_copy(update={"beat": self._holder.beat + 1})
+        self._holder = self._holder.model_copy(update={"beat": self._holder.beat + 1, "entering": self._entering})
         try:
             if self._write(self._key, self._version, keep=True, asked=asked):
                 return
@@ -236,7 +241,7 @@ class Lease:
             # Away for a while: `check` holds writes back when it lasts, and the next renewal tells.
             self._ended.wait(self._every_s / 4)
             return
-        taker = _holder(found[0]) if found else None
+        taker = _holder(found[0], 1.0) if found else None
         if taker is not None and taker.token == self._holder.token:
             # An earlier renewal landed after all.
             self._version = found[1] if found else ""
@@ -260,23 +265,29 @@ def held(store: Store, run_id: str, tell: Callable[[str], None]) -> Iterator[Lea
         lease.release()
 
 
-def _holder(data: bytes) -> Holder | None:
-    """Who holds it; None for what cannot be understood, which holds nothing."""
+def _holder(data: bytes, term_s: float) -> Holder:
+    """Who holds it; somebody of whom nothing is known, for `term_s`, where it cannot be understood."""
     try:
         return Holder.model_validate_json(data)
     except ValidationError:
-        return None
+        return Holder(token="", run_id="", host="", pid=0, place="", born=None, began_at="", term_s=term_s)
+
+
+def _shards(store: Store) -> Iterator[Shard]:
+    """Those that have a lease, held or not."""
+    for found in filter(None, map(_KEY.fullmatch, store.list(LEASES_PREFIX))):
+        with suppress(ValueError):
+            yield Shard.of(f"{found[1]}/{found[2]}")
 
 
 def _bytes(holder: Holder) -> bytes:
     return holder.model_dump_json(indent=2).encode()
 
 
-def _refusal(uri: str, key: str, holder: Holder) -> str:
-    found = _KEY.fullmatch(key)
-    shard = f", as shard {found[1]}/{found[2]}" if found and found[2] != "1" else ""
+def _refusal(uri: str, shard: Shard, holder: Holder) -> str:
+    of = "" if shard.whole else f", as shard {shard}"
     return (
-        f"output {uri} is being written by {holder}{shard}: wait for its end or stop it, use another --output, or let "
+        f"output {uri} is being written by {holder}{of}: wait for its end or stop it, use another --output, or let "
         "all starts share the run by --shard I/N"
     )
 

@@ -9,15 +9,26 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from kb_ray.errors import StoreError
-from kb_ray.records import Completion, Episode, Message, Retrieved, Task, TensorSpec, Turn, Verdict
+from kb_ray.records import (
+    Completion,
+    Episode,
+    Message,
+    Retrieved,
+    Status,
+    Task,
+    TensorSpec,
+    Turn,
+    Verdict,
+    validity,
+)
 from kb_ray.traces.columns import OUTCOME, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 
 __all__ = [
@@ -96,20 +107,48 @@ def fault(row: dict[str, Any]) -> str | None:
 
 
 def impossible(episode: Episode) -> str | None:
-    """What readers cannot do with, in words; None without it: a best turn that is none, or a trusted speedup that no
-    kernel can have, which would end a mean, or spoil it."""
-    best, turns, name = episode.best_turn, len(episode.turns), f"{episode.task.task_id}, sample {episode.sample}"
+    """The first of what cannot be in an episode, with its name, in words; None where there is nothing."""
+    odd = next(impossibilities(episode), None)
+    return None if odd is None else f"{episode.task.task_id}, sample {episode.sample}: {odd[1]}"
+
+
+def impossibilities(episode: Episode) -> Iterator[tuple[Literal["row", "turns", "verdict"], str]]:
+    """(what it is about, in words) of all that no run writes and that would end or spoil what readers make of it.
+
+    The one place of these rules: readers refuse such a row, and the check of a store names each.
+    """
+    best, turns = episode.best_turn, len(episode.turns)
     if best is not None and not 0 <= best < turns:
-        return f"{name}: best_turn is {best}, of {turns} turns"
+        yield "turns", f"best_turn is {best}, of {turns} turns"
     for number, turn in enumerate(episode.turns):
-        speedup, seconds = turn.verdict.speedup, turn.verdict.seconds
+        verdict = turn.verdict
         if turn.index != number:
-            return f"{name}: turn {number} has the number {turn.index}"
-        if turn.verdict.trusted and speedup is not None and not (math.isfinite(speedup) and speedup > 0):
-            return f"{name}: a trusted speedup of {speedup:g}"
-        if not all(map(math.isfinite, seconds.values())):
-            return f"{name}: a phase of turn {number} that took no finite time"
-    return None
+            yield "turns", f"turn {number} has the number {turn.index}"
+        if verdict.trusted and verdict.speedup is not None and not 0 < verdict.speedup < math.inf:
+            yield "row", f"a trusted speedup of {verdict.speedup:g}"
+        if not all(map(math.isfinite, verdict.seconds.values())):
+            yield "row", f"a phase of turn {number} that took no finite time"
+        yield from (("verdict", f"turn {number}: {what}") for what in _contradictions(verdict))
+
+
+def _contradictions(verdict: Verdict) -> Iterator[str]:
+    """Fields that `Verdict.of` and the bench never give together."""
+    passed, total, speedup, good = verdict.tests_passed, verdict.tests_total, verdict.speedup, verdict.correct
+    if (verdict.valid, verdict.compiled, good) != validity(verdict.status, verdict.stage):
+        yield f"valid, compiled, correct do not follow from {verdict.status} at {verdict.stage}"
+    if verdict.fast_0 != good:
+        yield "fast_0 is not correct"
+    fast = (None, None) if speedup is None else (good and speedup > 1.0, good and speedup >= 2.0)
+    if (verdict.fast_1, verdict.fast_2) != fast:
+        yield f"fast_1 or fast_2 do not follow from {'no speedup' if speedup is None else f'a speedup of {speedup:g}'}"
+    if verdict.timed != (speedup is not None):
+        yield "timed, without a speedup" if verdict.timed else f"a speedup of {speedup:g}, not timed"
+    if not 0 <= passed <= total or (verdict.status is Status.OK and passed != total):
+        yield f"{verdict.status} with {passed} of {total} tests passed"
+    if verdict.status is Status.OK and verdict.error is not None:
+        yield f"ok with an error: {verdict.error.category}"
+    if verdict.trusted and verdict.env.device == "cpu":
+        yield "trusted, though reached on a CPU"
 
 
 def table_of(episodes: Sequence[Episode]) -> pa.Table:

@@ -56,3 +56,7 @@ class Shard(Record):
     def meets(self, other: Shard) -> bool:
         """Whether some episode may be both's: all but different shards of one division."""
         return self.count != other.count or self.index == other.index
+
+    def yields_to(self, other: Shard) -> bool:
+        """Which of two that meet and begin at one moment gives way: the whole run, or the coarser division."""
+        return (other.count, -other.index) > (self.count, -self.index)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from pydantic import ValidationError, field_validator
+from pydantic import ConfigDict, ValidationError, field_validator
 
 from kb_ray.records import Record
 from kb_ray.traces.shards import Shard
@@ -21,7 +21,9 @@ STARTS_PREFIX = "starts/"
 
 
 class Start(Record):
-    """One start of a run. Times are UTC, ISO 8601."""
+    """One start of a run. Times are UTC, ISO 8601. What a later kb_ray adds is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
 
     run_id: str
     host: str
@@ -75,11 +77,17 @@ def write_start(store: Store, key: str, start: Start) -> None:
 
 def read_starts(store: Store) -> list[Start]:
     """All starts, oldest first; one that cannot be understood is left out. StoreError where the store fails."""
-    found = []
+    return starts_and_unread(store)[0]
+
+
+def starts_and_unread(store: Store) -> tuple[list[Start], list[str]]:
+    """(starts, oldest first; keys of those that cannot be understood). StoreError where the store fails."""
+    found: list[Start] = []
+    unread = []
     for key in store.list(STARTS_PREFIX):
         data = store.get(key)
         try:
             found += [Start.model_validate_json(data)] if data is not None else []
         except ValidationError:
-            continue
-    return found
+            unread.append(key)
+    return found, unread

@@ -23,6 +23,10 @@ LEAK_OVERLAP = 0.9
 """Share of what two programs are made of, from which one counts as the other in disguise."""
 
 
+Program = tuple[str, str | None]
+"""A reference and its class or function; None where that is to be guessed."""
+
+
 @dataclass(frozen=True)
 class Dialogue:
     """One conversation that ends in an answer worth imitating."""
@@ -31,6 +35,8 @@ class Dialogue:
     task_id: str
     program: str
     """The task's reference: what makes it the same task as another."""
+    entry_point: str | None = None
+    """The reference's class or function; None where it is to be guessed."""
 
 
 def of_store(found: Survey, options: ExportOptions) -> Iterator[Dialogue]:
@@ -42,32 +48,35 @@ def of_store(found: Survey, options: ExportOptions) -> Iterator[Dialogue]:
             continue
         whole = options.conversation == "whole"
         messages = through(episode, turn.index) if whole else (*opening(episode), reply(turn))
-        yield Dialogue(as_chat(messages, options.reasoning), episode.task.task_id, episode.task.reference_code)
+        task = episode.task
+        yield Dialogue(as_chat(messages, options.reasoning), task.task_id, task.reference_code, task.entry_point)
 
 
 class Clean:
     """Refuses tasks that an evaluation will ask, also under other names and in near copies."""
 
-    def __init__(self, programs: Iterable[str], threshold: float = LEAK_OVERLAP) -> None:
-        """`programs`: references of the tasks to be kept out."""
-        self._kept_out = [Asked.of(program) for program in programs]
+    def __init__(self, programs: Iterable[str | Program], threshold: float = LEAK_OVERLAP) -> None:
+        """`programs`: references of the tasks to be kept out, with their entry points where these are known."""
+        told = [(program, None) if isinstance(program, str) else program for program in programs]
+        self._kept_out = [Asked.of(*program) for program in told]
         self._threshold = threshold
         self.refused = 0
         """Dialogues left out so far."""
 
     def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
         """Those that give nothing away."""
-        told: dict[str, bool] = {}
+        told: dict[Program, bool] = {}
         for dialogue in dialogues:
-            if dialogue.program not in told:
-                told[dialogue.program] = self._leaks(dialogue.program)
-            if told[dialogue.program]:
+            program = (dialogue.program, dialogue.entry_point)
+            if program not in told:
+                told[program] = self._leaks(program)
+            if told[program]:
                 self.refused += 1
             else:
                 yield dialogue
 
-    def _leaks(self, program: str) -> bool:
-        asked = Asked.of(program)
+    def _leaks(self, program: Program) -> bool:
+        asked = Asked.of(*program)
         return any(same_program(asked, task, self._threshold) for task in self._kept_out)
 
 

@@ -7,6 +7,7 @@ does all that is not known here. Syntax only; nothing is run.
 from __future__ import annotations
 
 import ast
+import re
 
 _PRIVATE = ("torch._inductor", "torch._C", "torch._dynamo")
 _DEVICE_FUNCTIONS = "torch._inductor.runtime.triton_helpers"
@@ -17,6 +18,13 @@ _DROPPED = {"assert_size_stride", "get_raw_stream", "set_device", "assert_alignm
 _ALIASES = _EMPTY | _DROPPED | {"reinterpret_tensor", "alloc_from_pool"}
 _BLOCKS = ("XBLOCK", "YBLOCK", "ZBLOCK")
 _DEVICE = "device"
+_LIBRARY = re.compile(r"\b(extern_kernels|aten)\.")
+"""How the compiler calls what PyTorch computes itself."""
+
+
+def computed_by_pytorch(code: str) -> bool:
+    """Whether code leaves work to PyTorch the way that its compiler does, beside whatever kernels it has."""
+    return _LIBRARY.search(code) is not None
 
 
 def in_plain_pytorch(code: str) -> str:

@@ -27,7 +27,6 @@ NAMES: Mapping[str, str] = {
 }
 _ALWAYS = "kernels are always judged so"
 FIXED: Mapping[str, Fixed] = {
-    "measure_performance": Fixed((True,), "correct kernels are timed wherever there is a GPU"),
     "enable_multi_input": Fixed((True,), _ALWAYS),
     "multi_input_shape_variations": Fixed((True,), "correct kernels are tried at another shape too, as evidence"),
     "multi_input_value_variations": Fixed((True,), _ALWAYS),

@@ -23,15 +23,13 @@ from kb_ray.tasks.program import InitConvention
 from kb_ray.tasks.rows import Row, code_column, row_task
 from kb_ray.tasks.table import file_rows
 from kb_ray.training.dialogues import Dialogue
-from kb_ray.training.inductor import in_plain_pytorch
+from kb_ray.training.inductor import computed_by_pytorch, in_plain_pytorch
 
 KERNELS = ("triton_code", "kernel_code", "final_triton_code")
 """Columns that may hold the kernel; the first one that is there counts."""
 _ENTRIES = ("ModelNew", "triton_kernel_wrapper")
 _NAMES = ("entry_point", "module_name")
 _INSTEAD = "where the hub is out of reach, give the data set's .parquet with --data file:PATH"
-_LIBRARY = re.compile(r"\b(extern_kernels|aten)\.")
-"""How PyTorch's compiler calls what PyTorch computes itself."""
 _STATIC = {Status.NO_KERNEL: "no kernel", Status.SYNTAX_ERROR: "no valid Python", Status.FORBIDDEN: "not allowed"}
 
 
@@ -89,14 +87,15 @@ class Pairs:
         code = with_entry_point(in_plain_pytorch(kernel), task.entry_point)
         if finding := check_static(code):
             raise TaskError(_STATIC.get(finding.status, str(finding.status)))
-        if _LIBRARY.search(code):
+        if computed_by_pytorch(code):
             raise TaskError("computed by PyTorch")
         answer = f"<triton>\n{code.strip()}\n</triton>"
         found = extract(Completion(text=answer, finish_reason="stop", model="pairs"))
         if not isinstance(found, Candidate) or (found.rule, found.code.strip()) != ("triton_tag", code.strip()):
             raise TaskError("not found again in its answer")
         asked = [{"role": str(m.role), "content": m.content} for m in opening_messages(task, self._prompt)]
-        return Dialogue([*asked, {"role": "assistant", "content": answer}], task.task_id, task.reference_code)
+        messages = [*asked, {"role": "assistant", "content": answer}]
+        return Dialogue(messages, task.task_id, task.reference_code, task.entry_point)
 
 
 def with_entry_point(code: str, program: str | None) -> str:

@@ -105,6 +105,8 @@ class RolloutSettings(TrainSettings):
     """Timed calls of each side."""
     n_warmup: Annotated[int, Field(ge=1, le=1_000), Shown("calls")] = 10
     """Untimed calls before the timed ones."""
+    measure_performance: Annotated[bool, Shown("switch")] = True
+    """Time correct kernels. Without it rewards are for correctness alone, and a verdict takes less of the GPU."""
 
     _index: str | None = PrivateAttr(default=None)
 
@@ -128,7 +130,7 @@ class RolloutSettings(TrainSettings):
         """What a verdict asks for."""
         return BenchSettings(
             device=device, timeout_s=self.timeout, n_correctness=self.n_correctness, n_trials=self.n_trials,
-            n_warmup=self.n_warmup,
+            n_warmup=self.n_warmup, measure_performance=self.measure_performance,
         )  # fmt: skip
 
     def reward_rule(self) -> RewardRule:

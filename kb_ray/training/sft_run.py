@@ -127,10 +127,11 @@ def _sources(settings: SftSettings, say: Say) -> tuple[list[Iterable[Dialogue]],
         Pairs(spec, settings.prompt_option) if names_pairs(spec) else of_store(survey(open_store(spec)), options)
         for spec in settings.data
     ]
-    kept_out = []
+    kept_out: list[tuple[str, str | None]] = []
     for entry in (entry for spec in settings.eval_tasks for entry in entries(spec, settings.kernelbench_root, {})):
         try:
-            kept_out.append(entry.make().reference_code)
+            task = entry.make()
+            kept_out.append((task.reference_code, task.entry_point))
         except TaskError as error:
             say(f"skipped: {entry.where}: {error}")
     return sources, Clean(kept_out)

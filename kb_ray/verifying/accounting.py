@@ -87,20 +87,25 @@ class Ledger:
         """Episodes that a start called done and that are not here."""
         told: set[tuple[str, int]] = set()
         for start in starts:
-            plan = plans.get(start.plan or "")
+            plan, shard, left_out = plans.get(start.plan or ""), Shard.of(start.shard), frozenset(start.left_out)
             if start.ending != "done":
                 continue
             if plan is None:
-                if start.plan and start.shard is None and self.episodes < start.planned:
-                    what = f"{start.planned} episodes were done, {self.episodes} are here, and its plan is gone"
-                    yield Fault(kind="lost", part=start.plan, what=f"the start of {start.began_at}: {what}")
+                yield from self._short(start, shard)
                 continue
-            shard, left_out = Shard.of(start.shard), frozenset(start.left_out)
             for pair in sorted(plan - self._attempts.keys() - told):
                 if shard.holds(*pair) and pair[0] not in left_out:
                     told.add(pair)
                     what = f"not here, though the start of {start.began_at} on {start.host} ended with all done"
                     yield Fault(kind="lost", episode=f"{pair[0]} sample {pair[1]}", what=what)
+
+    def _short(self, start: Start, shard: Shard) -> Iterator[Fault]:
+        """Of a start whose plan is gone only numbers are left."""
+        here = sum(shard.holds(*pair) for pair in self._attempts) if start.plan else start.planned
+        if start.plan and here < start.planned:
+            whose = f"the start of {start.began_at}" + ("" if shard.whole else f" as shard {shard}")
+            what = f"{start.planned} episodes were done, {here} are here, and its plan is gone"
+            yield Fault(kind="lost", part=start.plan, what=f"{whose}: {what}")
 
     def covers(self, key: str, rows: Iterable[tuple[str, int, int]]) -> Iterator[Fault]:
         """What a part holds, as (task, sample, attempt), that a compaction says it took and that is nowhere else."""
@@ -109,6 +114,14 @@ class Ledger:
                 what = "the manifest says that this part is compacted, and no final file has the episode"
                 episode = f"{task_id} sample {sample} attempt {attempt}"
                 yield Fault(kind="compaction", part=key, episode=episode, what=what)
+
+    def gone(self, key: str, rows: Iterable[tuple[str, int, int]]) -> Iterator[Fault]:
+        """A part that is not there and of which an index says that it held these rows, where no file has them all."""
+        lost = [row for row in rows if row[2] not in self._attempts.get((row[0], row[1]), ())]
+        if lost:
+            task_id, sample, attempt = lost[0]
+            what = f"an index tells of it, it is not there, and no file has {len(lost)} of its episodes"
+            yield Fault(kind="index", part=key, episode=f"{task_id} sample {sample} attempt {attempt}", what=what)
 
     def _latest(self) -> Iterator[_Known]:
         return (attempts[max(attempts)] for attempts in self._attempts.values())

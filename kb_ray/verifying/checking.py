@@ -5,22 +5,27 @@ Reads only, in bounded memory: of each episode a few numbers are kept. Tells nob
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
+from typing import Any
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.records import Sampling
 from kb_ray.refine import Policy
 from kb_ray.traces import layout
-from kb_ray.traces.part_index import read_index
+from kb_ray.traces.columns import SCHEMA_VERSION
+from kb_ray.traces.part_index import FACTS, read_index
 from kb_ray.traces.plans import PLANS_PREFIX, Pairs, read_plans
 from kb_ray.traces.resume import read_columns
 from kb_ray.traces.run import RunInfo, fingerprint, read_run
-from kb_ray.traces.starts import Start, read_starts
+from kb_ray.traces.starts import Start, starts_and_unread
 from kb_ray.traces.store import LocalStore, Store, StoreUnavailable
 from kb_ray.verifying.accounting import Ledger
 from kb_ray.verifying.episode import Rules
@@ -29,6 +34,8 @@ from kb_ray.verifying.findings import Fault, FileRows, Soundness
 from kb_ray.wording import wording
 
 _KEYS = ("task_id", "sample", "attempt")
+_OF_TRAINING = ("command", "judged_on")
+"""Settings that a training run's identity has beside those of its fingerprint."""
 
 
 def check(store: Store, processes: int = 1) -> Soundness:
@@ -47,6 +54,8 @@ def check(store: Store, processes: int = 1) -> Soundness:
     ]
     hashes = {file.key: file for file in manifest.files} if manifest else {}
     told_of = read_index(store)
+    # Parts and indices that a run has added since the first look.
+    gone = sorted(told_of.keys() - there - frozenset(layout.list_parts(store)))
     for file in _files(store, [key for key in keys if key in there], rules_of(run), hashes, processes):
         faults += [*file.faults, *ledger.add(file), *_indexed(file, told_of.get(file.key))]
         told = hashes.get(file.key)
@@ -54,12 +63,12 @@ def check(store: Store, processes: int = 1) -> Soundness:
             what = f"holds {file.count} rows, the manifest says {told.rows}"
             faults.append(Fault(kind="compaction", part=file.key, what=what))
     faults += [*ledger.attempts(), *(_compacted(store, manifest, ledger) if manifest else ())]
-    # A training run's fingerprint is its command's own.
-    if run is not None and "command" not in run.identity and fingerprint(run.identity) != run.fingerprint:
-        faults.append(Fault(kind="identity", part=layout.RUN_KEY, what="its settings are not those of its fingerprint"))
+    faults += [fault for key in gone for fault in ledger.gone(key, _names(told_of[key]))]
+    faults += _faults_of_run(run) if run is not None else ()
     plans, unread = read_plans(store)
     faults += [Fault(kind="plan", part=key, what="is no plan") for key in unread]
-    starts = read_starts(store)
+    starts, unread = starts_and_unread(store)
+    faults += [Fault(kind="start", part=key, what="is no word of a start") for key in unread]
     return _sum_up(store, run, len(keys), ledger, plans, starts, faults)
 
 
@@ -72,14 +81,47 @@ def rules_of(run: RunInfo | None) -> Rules:
     with suppress(ValidationError):
         if isinstance(turns, int) and isinstance(target, int | float):
             policy = Policy.model_validate({"max_turns": turns, "target_speedup": target, "n_correctness": sets})
+    model = run.identity.get("model")
     return Rules(
         run_id=run.run_id,
         fingerprint=run.fingerprint,
         policy=policy,
         index=str(run.identity.get("rag-index") or "") if policy else None,
+        model=model if isinstance(model, str) and not _trained(run) else None,
+        sampling=_sampling(run.identity),
         same_wording=run.versions.get("wording") == wording(),
         rejudged="verified again from" in run.identity,
     )
+
+
+def _faults_of_run(run: RunInfo) -> Iterator[Fault]:
+    """What cannot be in a run.json, though it can be read."""
+    if not 1 <= run.schema_version <= SCHEMA_VERSION:
+        what = f"schema version {run.schema_version}, this kb_ray knows 1 to {SCHEMA_VERSION}"
+        yield Fault(kind="identity", part=layout.RUN_KEY, what=what)
+    if _fingerprint(run) != run.fingerprint:
+        yield Fault(kind="identity", part=layout.RUN_KEY, what="its settings are not those of its fingerprint")
+
+
+def _trained(run: RunInfo) -> bool:
+    return "command" in run.identity
+
+
+def _fingerprint(run: RunInfo) -> str:
+    """A training run's is its command's own: another form of the same settings."""
+    if not _trained(run):
+        return fingerprint(run.identity)
+    settings = {name: value for name, value in run.identity.items() if name not in _OF_TRAINING}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sampling(identity: dict[str, Any]) -> Sampling | None:
+    """Of all three, by the names of generation: training names its own otherwise."""
+    names = ("temperature", "top-p", "max-tokens")
+    with suppress(KeyError, ValidationError):
+        temperature, top_p, max_tokens = (identity[name] for name in names)
+        return Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    return None
 
 
 def _manifest(store: Store) -> tuple[layout.Manifest | None, list[Fault]]:
@@ -109,12 +151,15 @@ def _files(
 
 def _indexed(file: FileRows, told: pa.Table | None) -> Iterator[Fault]:
     """Whether an index says of the part what is in it: starts believe it."""
-    if told is None or file.faults:
+    if told is None or len(file.rows) != file.count or any(fault.kind == "file" for fault in file.faults):
         return
-    names = (*_KEYS, "stop_reason", "correct")
-    rows = [tuple(map(str, row)) for row in zip(*(told.column(name).to_pylist() for name in names), strict=True)]
-    if rows != [tuple(str(getattr(row, name)) for name in names) for row in file.rows]:
+    rows = [tuple(map(str, row)) for row in zip(*(told.column(name).to_pylist() for name in FACTS), strict=True)]
+    if rows != [tuple(str(getattr(row, name)) for name in FACTS) for row in file.rows]:
         yield Fault(kind="index", part=file.key, what="an index says that it holds other episodes: delete index/")
+
+
+def _names(table: pa.Table) -> Iterator[tuple[str, int, int]]:
+    return zip(*(table.column(name).to_pylist() for name in _KEYS), strict=True)
 
 
 def _compacted(store: Store, manifest: layout.Manifest, ledger: Ledger) -> Iterator[Fault]:
@@ -126,8 +171,7 @@ def _compacted(store: Store, manifest: layout.Manifest, ledger: Ledger) -> Itera
     for key in (key for key in layout.list_parts(store) if key in taken):
         try:
             for _, table in read_columns(store, [key], _KEYS):
-                rows = zip(*(table.column(name).to_pylist() for name in _KEYS), strict=True)
-                yield from ledger.covers(key, rows)
+                yield from ledger.covers(key, _names(table))
         except StoreUnavailable:
             raise
         except StoreError:

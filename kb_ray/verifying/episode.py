@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
 from kb_ray.prompts.feedback import category_of
 from kb_ray.prompts.opening import prompt_hash
-from kb_ray.records import Episode, Message, Status, StopReason, Turn, Verdict, validity
+from kb_ray.records import Episode, Message, Sampling, Status, StopReason, Turn
 from kb_ray.refine import Answered, Evaluate, Finish, Judged, Policy, best_turn, prompt_of, start, step
 from kb_ray.traces.run import episode_id
-from kb_ray.traces.schema import episode_to_row
+from kb_ray.traces.schema import episode_to_row, impossibilities
 from kb_ray.verifying.findings import Kind
 
 _REPEATED = ("num_turns", "correct", "final_triton_code", "final_result")
@@ -39,6 +40,10 @@ class Rules:
     """When its episodes end."""
     index: str | None = None
     """Hash of the index of its examples; empty where it shows none."""
+    model: str | None = None
+    """What every answer says it is of."""
+    sampling: Sampling | None = None
+    """What every answer was asked with, but for the seed."""
     same_wording: bool = False
     """Whether it was written with this very wording and extraction."""
     rejudged: bool = False
@@ -47,16 +52,21 @@ class Rules:
 
 def faults_of(episode: Episode, rules: Rules, row: dict[str, Any] | None = None) -> Iterator[Found]:
     """What is wrong within the episode, and with the columns of its `row` that repeat it; nothing where it is sound."""
-    if row is not None:
+    yield from impossibilities(episode)
+    best = episode.best_turn
+    if row is not None and (best is None or 0 <= best < len(episode.turns)):
         yield from _columns(episode, row)
+    yield from _numbers(episode)
     yield from _identity(episode, rules)
     yield from _turns(episode, rules)
-    for turn in episode.turns:
-        yield from (("verdict", f"turn {turn.index}: {what}") for what in _verdict(turn.verdict))
+    yield from _verdicts(episode)
+    yield from _asked(episode, rules)
     yield from _messages(episode)
     yield from _prompts(episode)
     yield from _retrieved(episode, rules)
     infra = any(turn.verdict.status is Status.INFRA_ERROR for turn in episode.turns)
+    if rules.same_wording:
+        yield from _reference(episode)
     if rules.same_wording and not rules.rejudged and not infra:
         yield from _played_again(episode, rules)
     elif not rules.rejudged:
@@ -75,6 +85,17 @@ def _plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
+def _numbers(episode: Episode) -> Iterator[Found]:
+    if episode.sample < 0:
+        yield "row", f"sample is {episode.sample}: samples count from 0"
+    try:
+        offset = datetime.fromisoformat(episode.created_at).utcoffset()
+    except ValueError:
+        offset = None
+    if offset != timedelta(0):
+        yield "row", f"created_at is {episode.created_at[:40]!r}: no time in UTC"
+
+
 def _identity(episode: Episode, rules: Rules) -> Iterator[Found]:
     if rules.run_id is not None and episode.run_id != rules.run_id:
         yield "identity", f"run_id is {episode.run_id}, the store's run is {rules.run_id}"
@@ -85,29 +106,36 @@ def _identity(episode: Episode, rules: Rules) -> Iterator[Found]:
 
 
 def _turns(episode: Episode, rules: Rules) -> Iterator[Found]:
-    indices = [turn.index for turn in episode.turns]
-    if indices != list(range(len(indices))):
-        yield "turns", f"turns are numbered {indices}"
-    if rules.policy is not None and len(indices) > rules.policy.max_turns:
-        yield "turns", f"{len(indices)} turns, the run allows {rules.policy.max_turns}"
-    if episode.best_turn != best_turn(episode.turns):
-        yield "turns", f"best_turn is {episode.best_turn}, by its verdicts it is {best_turn(episode.turns)}"
+    turns, best, right = len(episode.turns), episode.best_turn, best_turn(episode.turns)
+    if rules.policy is not None and turns > rules.policy.max_turns:
+        yield "turns", f"{turns} turns, the run allows {rules.policy.max_turns}"
+    if best != right and (best is None or 0 <= best < turns):
+        yield "turns", f"best_turn is {best}, by its verdicts it is {right}"
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
-    if verdict.status is Status.INFRA_ERROR:
-        yield "an infra_error is no verdict on a candidate"
-    if (verdict.valid, verdict.compiled, verdict.correct) != validity(verdict.status, verdict.stage):
-        yield f"valid, compiled, correct do not follow from {verdict.status} at {verdict.stage}"
-    if verdict.fast_0 != verdict.correct:
-        yield "fast_0 is not correct"
-    if verdict.speedup is not None and (verdict.fast_1, verdict.fast_2) != (
-        verdict.correct and verdict.speedup > 1.0,
-        verdict.correct and verdict.speedup >= 2.0,
-    ):
-        yield f"fast_1 or fast_2 do not follow from a speedup of {verdict.speedup:g}"
-    if verdict.tests_passed > verdict.tests_total:
-        yield f"{verdict.tests_passed} of {verdict.tests_total} tests passed"
+def _verdicts(episode: Episode) -> Iterator[Found]:
+    """What readers can do with, and no run keeps."""
+    for turn in episode.turns:
+        if turn.verdict.status is Status.INFRA_ERROR:
+            yield "verdict", f"turn {turn.index}: an infra_error is no verdict on a candidate"
+        if turn.verdict.status is Status.OK and turn.verdict.tests_total == 0:
+            yield "verdict", f"turn {turn.index}: ok without a test"
+
+
+def _asked(episode: Episode, rules: Rules) -> Iterator[Found]:
+    for turn in episode.turns:
+        model, sampling = turn.completion.model, turn.completion.sampling
+        if rules.model is not None and model != rules.model:
+            yield "identity", f"turn {turn.index} is an answer of {model}, the run's are of {rules.model}"
+        if rules.sampling is not None and sampling.model_copy(update={"seed": None}) != rules.sampling:
+            yield "identity", f"turn {turn.index} was not asked with the sampling of the run"
+
+
+def _reference(episode: Episode) -> Iterator[Found]:
+    """Every template shows the program in its user's part, as it is."""
+    code, asked = episode.task.reference_code.strip("\n"), _opening(episode)
+    if asked and _REPLACED not in code and code not in asked[-1].content:
+        yield "task", "its reference program is not the one that the opening message shows"
 
 
 def _messages(episode: Episode) -> Iterator[Found]:

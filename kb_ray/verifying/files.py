@@ -16,7 +16,7 @@ from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Episode
 from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from kb_ray.traces.content_hash import digest, in_name
-from kb_ray.traces.schema import check_version, conform, fault, impossible, row_to_episode
+from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
 from kb_ray.traces.store import Reader, Store, open_store
 from kb_ray.verifying.episode import Rules, faults_of
 from kb_ray.verifying.findings import Fault, FileRows, Row
@@ -85,11 +85,15 @@ def _opened(source: Reader, store: Store, key: str) -> pq.ParquetFile:
 
 def _schema(schema: pa.Schema, key: str) -> Iterator[Fault]:
     written = int((schema.metadata or {}).get(VERSION_KEY, b"0"))
+    more = [name for name in schema.names if name not in SCHEMA.names]
+    if not written:
+        yield Fault(kind="schema", part=key, what="does not say which schema version its columns are of")
     if written == SCHEMA_VERSION and not schema.equals(SCHEMA):
         names = [field.name for field in SCHEMA if field.name not in schema.names or schema.field(field.name) != field]
-        more = [name for name in schema.names if name not in SCHEMA.names]
         what = f"columns are not those of schema version {written}: {', '.join([*names, *more]) or 'another order'}"
         yield Fault(kind="schema", part=key, what=what)
+    elif more:
+        yield Fault(kind="schema", part=key, what=f"columns that no schema version has: {', '.join(more)}")
 
 
 def _rows(file: pq.ParquetFile) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -110,8 +114,6 @@ def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[
         return
     rows.append(_row(episode))
     name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
-    if (odd := impossible(episode)) is not None:
-        faults.append(Fault(kind="row", part=key, episode=name, what=f"is impossible: {odd}"))
     try:
         for kind, what in faults_of(episode, rules, row):
             faults.append(Fault(kind=kind, part=key, episode=name, what=what))
@@ -123,6 +125,7 @@ def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[
 
 def _row(episode: Episode) -> Row:
     return Row(
+        episode_id=episode.episode_id,
         task_id=episode.task.task_id,
         sample=episode.sample,
         attempt=episode.attempt,

@@ -12,7 +12,8 @@ from kb_ray.records import Record, StopReason
 
 Kind = Literal[
     "manifest", "plan", "file", "schema", "row", "columns", "identity", "turns", "verdict", "stop", "messages",
-    "feedback", "code", "prompt", "retrieved", "task", "repeated", "attempt", "compaction", "index", "lost",
+    "feedback", "code", "prompt", "retrieved", "task", "repeated", "attempt", "compaction", "index", "start",
+    "lost",
 ]  # fmt: skip
 
 
@@ -35,6 +36,7 @@ class Fault(Record):
 class Row:
     """One row, as far as other rows are concerned."""
 
+    episode_id: str
     task_id: str
     sample: int
     attempt: int

@@ -1,4 +1,4 @@
-"""Two drivers started on one output at nearly the same moment: one writes, the other is told who does."""
+"""Drivers started on one output at nearly the same moment: one writes, the other is told who does."""
 
 from __future__ import annotations
 
@@ -30,5 +30,26 @@ def test_of_two_that_start_together_one_is_refused_and_a_third_goes_on_when_the_
             writer.end()
     with running(arguments, tmp_path / "three", command.env) as three:
         assert three.end() == 0, three.said
+    check_sound(output, workload)
+    check_nothing_left(output)
+
+
+def test_of_the_whole_run_and_a_shard_that_start_together_exactly_one_goes_on(
+    draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    with running(arguments, tmp_path / "whole", command.env) as whole:
+        later(draw, 0.3)
+        with running([*arguments, "--shard", "1/2"], tmp_path / "shard", command.env) as shard:
+            both = (whole.process, shard.process)
+            whole.wait_for(lambda: any(end.poll() is not None for end in both), "the end of either")
+            refused, writer = (whole, shard) if whole.process.poll() is not None else (shard, whole)
+            assert refused.end() == 2, refused.said
+            told = next(line for line in refused.said.splitlines() if line.startswith("error: "))
+            assert f"process {writer.process.pid}" in told
+            assert writer.end() == 0, writer.said
+    with running(arguments, tmp_path / "rest", command.env) as rest:
+        assert rest.end() == 0, rest.said
     check_sound(output, workload)
     check_nothing_left(output)

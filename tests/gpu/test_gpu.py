@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kb_ray.bench.host import Evaluator
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.extract import extract
 from kb_ray.model.builtin_script import builtin_script
 from kb_ray.records import Candidate, Completion, Stage, Status, Task, TensorSpec, Verdict
@@ -53,6 +54,19 @@ def test_the_four_turns_of_the_script(verify_on_gpu: Verify, add_relu: Task) -> 
     assert fast.kernel_time is not None
     assert fast.kernel_time.n == len(fast.kernel_time.samples_ms) >= 50
     assert fast.env.gpu
+
+
+def test_without_timing_right_is_told_from_wrong_and_nothing_else(gpu_evaluator: Evaluator, add_relu: Task) -> None:
+    settings = BenchSettings(device="cuda", measure_performance=False)
+    for turn, status in ((0, Status.MISMATCH), (2, Status.OK)):
+        request = BenchRequest(
+            request_id=f"untimed-{turn}", task=add_relu, kernel_code=scripted(add_relu, turn), settings=settings
+        )
+        verdict = gpu_evaluator.evaluate(request)
+        assert verdict.status is status, verdict.error
+        assert (verdict.timed, verdict.speedup, verdict.fast_1) == (False, None, None)
+        assert verdict.env.gpu
+    assert (verdict.stage, verdict.trusted) == (Stage.FULL, True)
 
 
 def test_an_illegal_access_spoils_no_other_verdict(verify_on_gpu: Verify) -> None:

@@ -208,7 +208,7 @@ CHANGES_CONTENT: dict[str, Any] = {
     "temperature": 0.5, "top_p": 0.5, "max_tokens": 99, "context": 4096, "seed": 7, "multi_turn": True,
     "target_speedup": 2.0, "n_correctness": 7, "n_trials": 77, "timeout": 7.0, "torch_ops": "forbid",
     "generalise": "require",
-    "baseline": "compile", "tf32": True,
+    "baseline": "compile", "measure_performance": False, "tf32": True,
 }  # fmt: skip
 CHANGES_NOTHING: dict[str, Any] = {
     "prompt": "terse",  # its text counts, by hash

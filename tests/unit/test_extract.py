@@ -29,6 +29,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kb_ray.extract import extract, split_reasoning
+from kb_ray.extraction.syntax import outline
 from kb_ray.records import Candidate, Completion, NoCandidate
 
 
@@ -185,6 +186,28 @@ def test_code_without_entry_point_is_handed_over_for_the_verifier_to_name_it(tex
     found = answer(text)
     assert isinstance(found, Candidate)
     assert same(found.code, code)
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        "triton_kernel_wrapper: object = run",
+        "triton_kernel_wrapper, other = run, None",
+        "[a, (triton_kernel_wrapper)] = 0, run",
+    ],
+)
+def test_an_entry_point_may_be_bound_by_any_assignment(binding: str) -> None:
+    code = CODE.replace("triton_kernel_wrapper", "run") + f"\n{binding}\n"
+    found = answer(fence(OLD) + PROSE + fence(code))
+    assert isinstance(found, Candidate)
+    assert same(found.code, code)
+
+
+@pytest.mark.parametrize("binding", ["triton_kernel_wrapper: object", "a, *triton_kernel_wrapper = 0, run"])
+def test_what_gives_an_entry_point_nothing_to_call_binds_none(binding: str) -> None:
+    found = outline(CODE.replace("triton_kernel_wrapper", "run") + f"\n{binding}\n")
+    assert found is not None
+    assert not found.entry
 
 
 def test_names_that_no_block_defines_do_not_make_an_older_version_win() -> None:

@@ -119,7 +119,8 @@ class Evaluation:
             self._ablate(loaded, first, alone)
         if self.settings.generalise == "require":
             self._generalise(loaded, first)
-        verdict = self._timed(loaded) if self.cuda else self.found.verdict(Status.OK, Stage.FULL)
+        timed = self.cuda and self.settings.measure_performance
+        verdict = self._timed(loaded) if timed else self.found.verdict(Status.OK, Stage.FULL)
         if self.settings.generalise == "report":
             self._generalise(loaded, first)
             evidence = verdict.evidence.model_copy(update={"generalises": self.found.generalises})

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -145,6 +146,19 @@ def test_closing_a_client_ends_what_other_threads_wait_for(url: str, verifier: S
     client.close()
     with pytest.raises(ConfigError, match="closed"):
         client.evaluate(**arguments())
+
+
+def test_closing_a_client_ends_streams_that_other_threads_read(url: str, verifier: StaticVerifier) -> None:
+    # Whoever waited there wakes while the client ends: in each of many tries that must come to an end.
+    for _ in range(30):
+        client = BenchClient(url)
+        stream = client.stream([arguments(HANGS)] * 3)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(next, stream)
+            assert wait_for(lambda: verifier.running == 3)
+            client.close()
+            assert isinstance(waiting.exception(5), CancelledError)
+        assert wait_for(lambda: not verifier.running)
 
 
 def test_a_full_queue_is_waited_for_until_all_have_their_answer(verifier: StaticVerifier) -> None:

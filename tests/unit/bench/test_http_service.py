@@ -60,7 +60,10 @@ async def test_an_answer_is_the_mapping_of_the_python_api() -> None:
 
 async def test_settings_reach_the_verifier_and_a_callers_id_does_not() -> None:
     verifier = StaticVerifier()
-    more = {"n_trials": 7, "timeout_s": 9.5, "torch_ops": "forbid", "generalise": "off", "tf32": True}
+    more = {
+        "n_trials": 7, "timeout_s": 9.5, "torch_ops": "forbid", "generalise": "off", "measure_performance": False,
+        "tf32": True,
+    }  # fmt: skip
     async with client(verifier) as http:
         for _ in range(2):
             await http.post("/evaluate", json=arguments(request_id="same", kernel_name="mine", **more))

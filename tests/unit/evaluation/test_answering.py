@@ -113,13 +113,29 @@ def test_a_level_that_no_task_has_is_an_error() -> None:
 
 
 def test_files_say_which_levels_and_how_many_samples(files: Path) -> None:
-    settings, completer, selection = answering(options("--samples-dir", str(files), "--multi-turn"))
+    settings, completer, selection = answering(options("--samples-dir", str(files)))
     assert (settings.tasks, settings.samples, settings.turns) == (("kernelbench:1",), 3, 1)
     assert completer is not None
     kept = selection(planned("3_Batched", "4_Other", samples=3))
     assert [(task.name, sample) for task, sample in kept] == [("3_Batched", sample) for sample in range(3)]
     with pytest.raises(ConfigError, match="for none of the planned problems"):
         selection(planned("33_Other"))
+
+
+@pytest.mark.parametrize(
+    "flags", [["--multi-turn"], ["--temperature", "0.2"], ["--max-turns", "2", "--prompt", "terse"], ["--retry-failed"]]
+)
+def test_what_only_a_model_would_heed_is_refused_beside_files(files: Path, flags: list[str]) -> None:
+    names = " and ".join(sorted(flag for flag in flags if flag.startswith("--")))
+    with pytest.raises(ConfigError, match=f"--samples-dir and {names} exclude each other: its files are the answers"):
+        options("--samples-dir", str(files), *flags)
+
+
+def test_what_the_environment_says_of_models_does_nothing_to_files(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KB_RAY_MULTI_TURN", "true")
+    assert answering(options("--samples-dir", str(files)))[0].turns == 1
 
 
 def test_another_number_of_samples_than_there_are_files_is_refused(files: Path) -> None:

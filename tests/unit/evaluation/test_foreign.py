@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.foreign import KernelBenchRuns, tritonrl
-from kb_ray.records import Stage, Status, StopReason
+from kb_ray.records import Stage, Status, StopReason, Timing
 from kb_ray.score.metrics import summarise
 from kb_ray.score.outcomes import outcome
 from tests.unit.score.episodes import NO_CODE, bad, episode, ok
@@ -54,6 +55,16 @@ def test_kernelbenchs_files_are_by_level_and_problem() -> None:
     assert runs.baseline(1) == {"level1": {"1_Matmul.py": {"mean": 6.0}, "2_ReLU.py": {"mean": 6.0}}}
     assert runs.baseline(2) == {"level2": {"9_Fused.py": {"mean": 0.0}}}
     json.dumps([first, runs.pass_at_k_results(1)])
+
+
+def test_a_time_that_is_none_is_told_as_not_timed() -> None:
+    odd = Timing(median_ms=1.0, trimmed_mean_ms=math.nan, std_ms=0.1, n=2, samples_ms=(1.0, math.nan))
+    right = ok(2.0, trusted=False).model_copy(update={"kernel_time": odd, "reference_time": odd})
+    runs = KernelBenchRuns()
+    runs.add([episode("1_A", right, problem_id=1)])
+    (entry,) = runs.eval_results(1)["1"]
+    assert (entry["runtime"], entry["runtime_stats"]) == (-1.0, {})
+    json.dumps([runs.eval_results(1), runs.baseline(1)], allow_nan=False)
 
 
 def test_kernelbenchs_files_are_over_the_same_episodes_as_the_metrics() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sized
 
 import pytest
 
+from kb_ray.exporting import duplicates
 from kb_ray.exporting.duplicates import Duplicates, signature, similarity
 
 KERNEL = """
@@ -68,6 +70,40 @@ def test_what_is_well_above_the_threshold_is_found_among_many(threshold: float) 
     base = [words(300, seed) for seed in range(100)]
     assert all(seen.add("t", "", text) for text in base)
     assert not any(seen.add("t", "", text + " end") for text in base)
+
+
+def test_one_kernel_for_many_unlike_tasks_is_compared_with_those_of_like_tasks_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+    shares = duplicates._Signatures.shares
+
+    def counted(self: duplicates._Signatures, marks: object, numbers: Sized) -> object:
+        compared.append(len(numbers))
+        return shares(self, marks, numbers)
+
+    monkeypatch.setattr(duplicates._Signatures, "shares", counted)
+    references = [words(60, seed) for seed in range(300)]
+    seen = Duplicates(0.95)
+    assert all(seen.add(f"t{n}", reference, KERNEL) for n, reference in enumerate(references))
+    assert sum(compared) <= len(references)
+    assert not any(seen.add(f"u{n}", reference, KERNEL) for n, reference in enumerate(references))
+    assert sum(compared) <= 10 * len(references)
+
+
+def test_a_task_whose_reference_leads_no_group_meets_the_later_ones_that_are_like_it() -> None:
+    """References a, b, c in a row, of which only neighbours are alike: b is in a's group, c has one of its own."""
+    chain = [words(400, 1) + " " + words(12 * n, 2) + " " + words(12 * (2 - n), 3) for n in range(3)]
+    alike = [similarity(signature(chain[i]), signature(chain[j])) for i, j in ((0, 1), (1, 2), (0, 2))]
+    threshold = (min(alike[:2]) + alike[2]) / 2
+    assert alike[2] < threshold < min(alike[:2])
+    seen = Duplicates(threshold)
+    assert seen.add("a", chain[0], KERNEL)
+    assert seen.add("c", chain[2], KERNEL)
+    assert not seen.add("b", chain[1], KERNEL)
+    other = words(300, 9)
+    assert seen.add("c", chain[2], other)
+    assert not seen.add("b", chain[1], other)
 
 
 @pytest.mark.parametrize("code", ["", "x", "def f(:\n  broken", "\ud800"])

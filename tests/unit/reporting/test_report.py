@@ -205,6 +205,19 @@ def test_each_plot_becomes_a_png_and_an_svg_that_are_the_same_each_time() -> Non
     assert Path("again/success_by_turn.svg").read_text() == first
 
 
+def test_a_tilde_is_somebodys_home_and_no_folder_of_that_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(open_store("store"), "a")
+    monkeypatch.setenv("HOME", str(Path("home").absolute()))
+    assert report.main(["store", "--output=~/r.html"]) == 0
+    assert Path("home/r.html").is_file()
+    assert not Path("~").exists()
+    capsys.readouterr()
+    said = refused(capsys, "store", "--output=~nobody-of-this-name/r.html")
+    assert said.startswith("error: ~nobody-of-this-name/r.html: no such path")
+
+
 def test_a_plot_of_nothing_says_why() -> None:
     empty = Figure(name="none", title="t", kind="curve", note="", x_label="", y_label="", empty="Nothing was timed.")
     series = Series(label="a", colour="#000000", y=(0.5, None), low=(0.4, None), high=(0.6, None))

@@ -26,20 +26,27 @@ from tests.unit.score.episodes import bad, episode, ok
     ],
 )
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_passing_sample(n: int, c: int, k: int, expected: float) -> None:
-    assert pass_at_k(n, c, k) == pytest.approx(expected)
+    assert pass_at_k(n, c)[k - 1] == pytest.approx(expected)
 
 
 def test_pass_at_k_equals_counting_all_draws() -> None:
     for n, c, k in itertools.product(range(1, 7), range(7), range(1, 7)):
         if c <= n and k <= n:
             draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
-            assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+            assert pass_at_k(n, c)[k - 1] == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
-def test_pass_at_k_refuses_what_cannot_be_drawn(n: int, c: int, k: int) -> None:
+@pytest.mark.parametrize(("n", "c"), [(2000, 3), (2000, 0), (2000, 2000), (1999, 700)])
+def test_pass_at_k_of_very_many_samples_is_the_quotient_of_whole_numbers(n: int, c: int) -> None:
+    exact = [1.0 - math.comb(n - c, k) / math.comb(n, k) for k in (1, 2, 100, n)]
+    assert [pass_at_k(n, c)[k - 1] for k in (1, 2, 100, n)] == pytest.approx(exact, abs=1e-12)
+    assert len(pass_at_k(n, c)) == n
+
+
+@pytest.mark.parametrize(("n", "c"), [(3, 4), (3, -1), (0, 1)])
+def test_pass_at_k_refuses_what_cannot_have_passed(n: int, c: int) -> None:
     with pytest.raises(ValueError, match="pass@k"):
-        pass_at_k(n, c, k)
+        pass_at_k(n, c)
 
 
 def test_two_documents_disagree_about_exactly_twice_as_fast() -> None:

@@ -50,6 +50,32 @@ def test_a_checkout_without_the_wanted_level_is_refused(checkout: str, tmp_path:
     assert "--kernelbench-root" in refusal("kernelbench", kernelbench_root=str(tmp_path / "gone"))
 
 
+def test_two_folders_of_one_level_are_named_and_none_is_dropped(checkout: str) -> None:
+    again = Path(checkout, "KernelBench", "level_1")
+    again.mkdir()
+    (again / "3_Other.py").write_text(MODULE % ("Model", 3))
+    assert "level1 and level_1 are both level 1" in refusal("kernelbench:3", kernelbench_root=checkout)
+
+
+def test_check_finds_a_checkout_where_a_run_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KERNELBENCH_ROOT", "gone/second")
+    monkeypatch.setenv("KB_RAY_KERNELBENCH_ROOT", "gone/first")
+    for flags, named in (([], "gone/first"), (["--kernelbench-root", "gone/flag"], "gone/flag")):
+        assert main(["check", "kernelbench:1", *flags]) == 2
+        assert f"{named} holds no level1" in capsys.readouterr().err
+
+
+def test_a_row_of_the_hub_without_a_name_is_told_and_skipped(hub: Path) -> None:
+    (place,) = (hub / "ScalingIntelligence/KernelBench").rglob("*level_1*")
+    rows = pq.read_table(place).to_pylist()
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"name": None}, *rows]), place)
+    skipped: list[str] = []
+    assert all(not task_id.endswith("None") for task_id, _ in pairs("kernelbench:1", skipped=skipped))
+    assert skipped == ["ScalingIntelligence/KernelBench level_1 row 0: name is missing"]
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Both data sets as `datasets` finds them in the current folder, columns as published."""

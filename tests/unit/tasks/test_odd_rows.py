@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kb_ray.bench.api import local_device
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.prompts.opening import PromptSetting, opening_messages, shows_examples
 from kb_ray.records import Verdict
@@ -57,6 +58,9 @@ def outcomes(spec: str) -> list[str]:
         ({"code": PROGRAM, "name": "a", "level": float("inf")}, "no whole number"),
         ({"code": PROGRAM, "name": "a", "level": -7}, "from 0 to 99"),
         ({"code": PROGRAM, "name": "a", "level": 99999}, "from 0 to 99"),
+        ({"code": PROGRAM, "name": "a\nb"}, "name holds a line end"),
+        ({"code": PROGRAM, "name": "a", "task_id": "a\u2028b"}, "task_id holds a line end"),
+        ({"code": PROGRAM, "name": "a\tb"}, "another control character"),
         ("[" * 100_000, "nested too deeply"),
         ('{"code": ' + "[" * 100_000, "nested too deeply"),
     ],
@@ -74,6 +78,7 @@ def test_an_export_of_kernelbench_may_write_levels_as_it_likes(tmp_path: Path, l
         tmp_path / "export.jsonl",
         {"code": PROGRAM, "level": level, "name": "19_ReLU", "problem_id": 19},
         {"code": PROGRAM, "level": float("inf"), "name": "20_Odd", "problem_id": 20},
+        {"code": PROGRAM, "level": 1, "name": None, "problem_id": 21},
     )
     found = []
     for entry in entries("kernelbench:1", str(file), {}):
@@ -83,6 +88,7 @@ def test_an_export_of_kernelbench_may_write_levels_as_it_likes(tmp_path: Path, l
             found.append(str(error))
     assert found[0] == "kernelbench/1/19_ReLU"
     assert "level" in found[1]
+    assert found[2] == "name is missing"
 
 
 def test_a_file_with_a_byte_order_mark_is_a_task(tmp_path: Path) -> None:
@@ -100,6 +106,15 @@ def test_check_tells_of_what_a_run_would_skip(tmp_path: Path) -> None:
 def test_a_place_for_json_that_is_not_there_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["check", "builtin:1", "--json", str(tmp_path / "no" / "x.json")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(local_device() == "cuda", reason="a GPU is there")
+def test_a_gpu_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["check", "builtin:1", "--limit", "1", "--device", "cuda"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("error: --device cuda: no NVIDIA GPU is seen here")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -85,5 +85,6 @@ def test_files_of_an_earlier_time_stay_until_new_ones_are_whole(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kb_ray.tasks.prepare.check_syntax", broken)
-    assert main(["prepare", spec, "--output", str(out)]) == 130
+    with pytest.raises(KeyboardInterrupt):
+        main(["prepare", spec, "--output", str(out)])
     assert (out / "sft_train.jsonl").read_bytes() == before

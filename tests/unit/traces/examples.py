@@ -74,7 +74,9 @@ def make_episode(
         trusted=True,
         kernel_time=Timing(median_ms=1.0, trimmed_mean_ms=1.0, std_ms=0.1, n=2, samples_ms=(1.0, 1.1)),
         evidence=Evidence(kernel_launches=3, torch_ops={"aten::empty": 1}),
-        env=Environment(device="cpu"),
+        env=Environment(device="cuda"),
+        tests_passed=5,
+        tests_total=5,
         seconds={"load": 0.25, "total": 1.5},
     )
     turns = (make_turn(0, Verdict.of(Status.MISMATCH, Stage.FULL)), make_turn(1, good))

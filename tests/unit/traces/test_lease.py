@@ -274,10 +274,3 @@ def test_a_lease_with_a_word_of_a_later_version_holds_all_the_same(store: Store)
     store.replace(key_of(Shard()), content(store).replace(b"{", b'{"region": "x", ', 1))
     with pytest.raises(ConfigError, match=r"run run on"):
         lease(store).take()
-
-
-def test_what_is_no_lease_holds_nothing(store: Store) -> None:
-    store.put_if_absent(key_of(Shard()), b"{")
-    one = lease(store)
-    assert one.take()
-    one.release()

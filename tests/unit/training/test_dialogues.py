@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,13 +57,26 @@ def test_tasks_to_be_kept_clean_are_refused_in_any_disguise(program: str, refuse
     assert (len(kept), clean.refused) == (1 - refused, refused)
 
 
+def test_what_a_program_is_about_is_its_entry_point_and_not_what_is_guessed() -> None:
+    """Beside the task a file has a class of its own that its inputs would suit as well."""
+    task = "class Asked(nn.Module):\n    def forward(self, x):\n        return torch.relu(torch.tanh(x) * 3.0)\n"
+    beside = "class Beside(nn.Module):\n    def forward(self, x):\n        return torch.exp(x)\n"
+    inputs = "def get_inputs():\n    return [torch.rand(8)]\n"
+    other = "class Other(nn.Module):\n    def forward(self, y):\n        return torch.exp(y)\n\n\n" + inputs
+    found = Dialogue([], "t", "\n\n".join([task, beside, inputs]), "Asked")
+    assert list(Clean([other])([found])) == [found]
+    assert list(Clean([other])([replace(found, entry_point=None)])) == []
+    assert list(Clean([(found.program, "Asked")])([Dialogue([], "t", other)]))
+    assert not list(Clean([found.program])([Dialogue([], "t", other)]))
+
+
 def test_a_store_gives_its_best_answers_with_what_led_to_them(tmp_path: Path) -> None:
     told = [story("wrong", "fast", of=task("relu")), story("wrong", "broken", of=task("exp"))]
     (found,) = of_store(survey(store_of(tmp_path, *told)), ExportOptions("sft"))
     assert found.task_id.endswith("relu")
     assert [message["role"] for message in found.messages][-3:] == ["assistant", "user", "assistant"]
     assert found.messages[-1]["content"] == told[0].turns[1].completion.text
-    assert found.program == told[0].task.reference_code
+    assert (found.program, found.entry_point) == (told[0].task.reference_code, told[0].task.entry_point)
 
 
 def test_what_does_not_fit_is_counted_and_not_cut() -> None:

@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kb_ray.records import Episode
+from kb_ray.bench.protocol import BenchRequest
+from kb_ray.records import Episode, Verdict
 from kb_ray.tally import Tally
 from kb_ray.traces.layout import list_parts, part_key
 from kb_ray.traces.plans import write_plan
 from kb_ray.traces.run import RunInfo, episode_id, fingerprint, open_run
 from kb_ray.traces.schema import SCHEMA, encode, episode_to_row, row_to_episode, table_of
 from kb_ray.traces.store import Store
+from kb_ray.traces.views import episodes
 from kb_ray.watching.presence import Presence
 from kb_ray.wording import wording
 from tests.unit.drive_stand_ins import BAD, GOOD, Bench, StandInPool, WatchedModel, script, task
@@ -29,13 +31,21 @@ RUN = RunInfo(
 )  # fmt: skip
 
 
+class JudgingPool(StandInPool):
+    """Its verdicts count tests, as those of the bench do."""
+
+    async def evaluate(self, request: BenchRequest) -> Verdict:
+        verdict = await super().evaluate(request)
+        return verdict.model_copy(update={"tests_passed": 5 if verdict.correct else 0, "tests_total": 5})
+
+
 async def sound_store(
     folder: Path, count: int = 6, *, planned: int | None = None, ending: str | None = "done"
 ) -> Store:
     """A store of `count` finished episodes, wrong, without code and right in three turns, of `planned` ones."""
     folder.mkdir(parents=True, exist_ok=True)
     model = WatchedModel(script(folder, BAD, "I cannot.", GOOD))
-    bench = Bench(folder, model, StandInPool(), fingerprint=RUN.fingerprint, multi_turn=True, max_turns=3)
+    bench = Bench(folder, model, JudgingPool(), fingerprint=RUN.fingerprint, multi_turn=True, max_turns=3)
     open_run(bench.store, RUN)
     plan = write_plan(bench.store, [(task(i).task_id, 0) for i in range(planned or count)])
     await bench.run(count)
@@ -62,7 +72,15 @@ def change_row(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]])
 
 def add(store: Store, change: Callable[[Episode], Episode]) -> str:
     """One more part, with the first episode changed."""
-    return _put(store, encode(table_of([change(_episodes(store, list_parts(store)[0])[0])])))
+    return _put(store, encode(table_of([change(next(episodes(store)))])))
+
+
+def keep_only(store: Store, wanted: Callable[[Episode], bool]) -> None:
+    """Every part again, without the episodes that are not wanted."""
+    for key in list_parts(store):
+        kept = [episode for episode in _episodes(store, key) if wanted(episode)]
+        store.delete(key)
+        _put(store, encode(table_of(kept)))
 
 
 def write_raw(store: Store, table: pa.Table) -> str:

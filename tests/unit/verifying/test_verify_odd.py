@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kb_ray.compact import compact
 from kb_ray.records import Episode
+from kb_ray.traces.columns import VERSION_KEY
 from kb_ray.traces.layout import MANIFEST_KEY, RUN_KEY, list_parts
+from kb_ray.traces.part_index import write_index
 from kb_ray.traces.plans import PLANS_PREFIX
+from kb_ray.traces.shards import Shard
 from kb_ray.traces.starts import STARTS_PREFIX
 from kb_ray.traces.store import Store
+from kb_ray.traces.views import episodes
+from kb_ray.training.rl_command import _info
+from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.verifying.checking import check
-from tests.unit.verifying.sound_stores import add, change_episode, change_row, renamed, sound_store
+from tests.unit.verifying.sound_stores import (
+    RUN,
+    add,
+    change_episode,
+    change_row,
+    first_table,
+    keep_only,
+    renamed,
+    sound_store,
+    write_raw,
+)
 
 DEEP = "[" * 100_000
 
@@ -23,9 +42,9 @@ def kinds(store: Store) -> list[str]:
     return [str(fault.kind) for fault in check(store).faults]
 
 
-def test_a_best_turn_that_is_none_is_no_episode(store: Store) -> None:
+def test_a_best_turn_that_is_none_is_told_once(store: Store) -> None:
     change_row(store, lambda row: row | {"best_turn": 5})
-    assert any("best_turn is 5, of 3 turns" in fault.what for fault in check(store).faults)
+    assert [fault.what for fault in check(store).faults] == ["best_turn is 5, of 3 turns"]
 
 
 def test_a_verdict_that_contradicts_itself_is_a_fault_of_its_row(store: Store) -> None:
@@ -49,11 +68,27 @@ def test_a_plan_that_is_none_or_not_the_one_of_its_name_is_a_fault(store: Store,
     assert kinds(store) == ["plan"]
 
 
-@pytest.mark.parametrize("shard", ["x", "9/4", "0/0"])
-def test_a_start_of_no_shard_is_passed_over(store: Store, shard: str) -> None:
+def change_start(store: Store, **changes: Any) -> str:
     key = store.list(STARTS_PREFIX)[0]
-    start = json.loads(store.get(key) or b"")
-    store.replace(key, json.dumps(start | {"shard": shard}).encode())
+    store.replace(key, json.dumps(json.loads(store.get(key) or b"") | changes).encode())
+    return key
+
+
+@pytest.mark.parametrize("shard", ["x", "9/4", "0/0"])
+def test_a_start_of_no_shard_is_a_fault_of_its_file(store: Store, shard: str) -> None:
+    key = change_start(store, shard=shard)
+    assert [(fault.kind, fault.part) for fault in check(store).faults] == [("start", key)]
+
+
+@pytest.mark.parametrize("content", ["{", "", "[]", DEEP])
+def test_a_start_that_cannot_be_read_is_a_fault_of_its_file(store: Store, content: str) -> None:
+    key = store.list(STARTS_PREFIX)[0]
+    store.replace(key, content.encode())
+    assert [(fault.kind, fault.part) for fault in check(store).faults] == [("start", key)]
+
+
+def test_a_word_that_a_later_version_adds_to_a_start_is_no_fault(store: Store) -> None:
+    change_start(store, weather="fine")
     assert kinds(store) == []
 
 
@@ -79,7 +114,136 @@ async def test_episodes_that_went_with_their_plan_are_lost(tmp_path: Path) -> No
     assert (fault.kind, "6 episodes were done" in fault.what) == ("lost", True)
 
 
+@pytest.mark.parametrize("shard", ["1/2", "2/2"])
+def test_of_a_shard_whose_plan_is_gone_the_number_of_its_own_episodes_is_compared(store: Store, shard: str) -> None:
+    own = [one for one in episodes(store) if Shard.of(shard).holds(one.task.task_id, one.sample)]
+    assert 0 < len(own) < 6
+    change_start(store, shard=shard, planned=len(own))
+    store.delete(store.list(PLANS_PREFIX)[0])
+    assert kinds(store) == []
+    keep_only(store, lambda one: one.episode_id != own[0].episode_id)
+    [fault] = check(store).faults
+    assert (fault.kind, f"shard {shard}: {len(own)} episodes were done, {len(own) - 1} are here" in fault.what) == (
+        "lost",
+        True,
+    )
+
+
 def test_a_later_attempt_after_a_solved_one_is_needless_whatever_its_number(store: Store) -> None:
     add(store, lambda episode: renamed(episode, attempt=5))
     [fault] = check(store).faults
     assert (fault.kind, "attempt 1 was solved already" in fault.what) == ("attempt", True)
+
+
+@pytest.mark.parametrize("moment", ["yesterday", "", "2026-01-02T03:04:05", "2026-01-02T03:04:05+02:00"])
+def test_an_end_at_no_time_in_utc_is_a_fault(store: Store, moment: str) -> None:
+    change_episode(store, lambda one: one.model_copy(update={"created_at": moment}))
+    assert kinds(store) == ["row"]
+
+
+def test_a_sample_below_nought_is_a_fault(store: Store) -> None:
+    add(store, lambda one: renamed(one, sample=-3))
+    [fault] = check(store).faults
+    assert (fault.kind, "sample is -3" in fault.what) == ("row", True)
+
+
+@pytest.mark.parametrize("version", [None, "0", "1", "2"])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_file_says_its_version_and_has_no_column_that_none_has(store: Store, version: str | None, more: bool) -> None:
+    table = first_table(store)
+    store.delete(list_parts(store)[0])
+    if more:
+        table = table.append_column("zzz", pa.array([1] * table.num_rows))
+    key = write_raw(store, table.replace_schema_metadata({VERSION_KEY: version} if version else None))
+    told = [(fault.kind, fault.part) for fault in check(store).faults]
+    assert told == [("schema", key)] * ((version in (None, "0")) + more)
+
+
+@pytest.mark.parametrize("version", [99, 0, -1])
+def test_a_run_of_a_schema_that_is_not_known_is_a_fault(store: Store, version: int) -> None:
+    store.replace(RUN_KEY, RUN.model_copy(update={"schema_version": version}).model_dump_json().encode())
+    assert kinds(store) == ["identity"]
+
+
+def test_the_name_of_a_command_excuses_no_fingerprint(store: Store) -> None:
+    identity = RUN.identity | {"command": "grpo"}
+    store.replace(RUN_KEY, RUN.model_copy(update={"identity": identity}).model_dump_json().encode())
+    assert "its settings are not those of its fingerprint" in [fault.what for fault in check(store).faults]
+
+
+@pytest.mark.parametrize("settings", [GrpoSettings(learning_rate=3e-7), BestOfNSettings()])
+def test_a_training_run_has_the_fingerprint_of_its_settings(
+    store: Store, settings: GrpoSettings | BestOfNSettings
+) -> None:
+    run = _info(settings, "grpo", "run", "cpu")
+    store.replace(RUN_KEY, run.model_dump_json().encode())
+    assert not [fault for fault in check(store).faults if fault.part == RUN_KEY]
+    wrong = run.model_copy(update={"identity": run.identity | {"temperature": 0.123}})
+    store.replace(RUN_KEY, wrong.model_dump_json().encode())
+    assert [fault.kind for fault in check(store).faults if fault.part == RUN_KEY] == ["identity"]
+
+
+def test_an_index_of_a_part_that_is_gone_with_its_episodes_is_a_fault(store: Store) -> None:
+    key, table = list_parts(store)[0], first_table(store)
+    write_index(store, [(key, table)])
+    change_start(store, ending=None)
+    assert kinds(store) == []
+    store.delete(key)
+    [fault] = check(store).faults
+    assert (fault.kind, fault.part) == ("index", key)
+    assert fault.episode == "folder/t0 sample 0 attempt 1"
+    assert f"no file has {table.num_rows} of its episodes" in fault.what
+
+
+def test_an_index_of_parts_that_compactions_took_away_is_no_fault(store: Store) -> None:
+    write_index(store, [(list_parts(store)[0], first_table(store))])
+    compact(store, delete_parts=True)
+    add(store, lambda one: renamed(one, sample=1))
+    compact(store, delete_parts=True)
+    assert kinds(store) == []
+
+
+def test_an_index_with_other_ids_of_episodes_is_a_fault(store: Store) -> None:
+    key, table = list_parts(store)[0], first_table(store)
+    ids = pa.array(["0" * 32] * table.num_rows)
+    write_index(store, [(key, table.set_column(table.schema.get_field_index("episode_id"), "episode_id", ids))])
+    assert [(fault.kind, fault.part) for fault in check(store).faults] == [("index", key)]
+
+
+def test_a_reference_program_that_the_model_was_not_shown_is_a_fault(store: Store) -> None:
+    def other(one: Episode) -> Episode:
+        task = one.task.model_copy(update={"reference_code": "def reference_impl(x):\n    return 2 * x\n"})
+        return one.model_copy(update={"task": task})
+
+    change_episode(store, other)
+    assert kinds(store) == ["task"]
+
+
+@pytest.mark.parametrize("change", [{}, {"temperature": 0.123}, {"top_p": 0.123}, {"max_tokens": 77}, {"seed": 5}])
+def test_answers_are_drawn_as_the_run_says_but_for_the_seed(store: Store, change: dict[str, Any]) -> None:
+    asked = next(episodes(store)).turns[0].completion.sampling
+    names = {"temperature": asked.temperature, "top-p": asked.top_p, "max-tokens": asked.max_tokens}
+    run = RUN.model_copy(update={"identity": RUN.identity | names})
+    store.replace(RUN_KEY, run.model_dump_json().encode())
+    key = change_episode(store, answered(sampling=asked.model_copy(update=change)))
+    wrong = ["turn 1 was not asked with the sampling of the run"] if change and "seed" not in change else []
+    assert [fault.what for fault in check(store).faults if fault.part == key] == wrong
+
+
+def test_an_answer_of_another_model_than_the_runs_is_a_fault(store: Store) -> None:
+    key = change_episode(store, answered(model="other"))
+    [fault] = check(store).faults
+    assert (fault.kind, fault.part, fault.what) == (
+        "identity", key, "turn 1 is an answer of other, the run's are of scripted",
+    )  # fmt: skip
+
+
+def answered(**changes: Any) -> Callable[[Episode], Episode]:
+    """The second answer changed."""
+
+    def changed(one: Episode) -> Episode:
+        first, second, *rest = one.turns
+        completion = second.completion.model_copy(update=changes)
+        return one.model_copy(update={"turns": (first, second.model_copy(update={"completion": completion}), *rest)})
+
+    return changed

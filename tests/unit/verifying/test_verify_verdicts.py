@@ -1,0 +1,102 @@
+"""Verdicts that cannot be: each contradiction is named by the check, and refused by readers where it would count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kb_ray.errors import ConfigError
+from kb_ray.records import Environment, Episode, ErrorDetail, Stage, Status, Verdict
+from kb_ray.traces.reading import survey
+from kb_ray.traces.schema import impossible
+from kb_ray.traces.store import Store
+from kb_ray.traces.views import episodes
+from kb_ray.verifying.checking import check
+from tests.unit.verifying.sound_stores import change_episode
+
+CPU, GPU = Environment(device="cpu"), Environment(device="cuda")
+PASSED: dict[str, Any] = {"tests_passed": 5, "tests_total": 5}
+UNTIMED = Verdict.of(Status.OK, Stage.FULL, env=CPU, **PASSED)
+TIMED = Verdict.of(Status.OK, Stage.TIMING, env=GPU, trusted=True, speedup=1.5, **PASSED)
+WRONG = Verdict.of(Status.MISMATCH, Stage.FULL, env=CPU, tests_passed=1, tests_total=5)
+ERROR = ErrorDetail(category="CORRECTNESS ERROR", message="wrong")
+
+
+def changed(verdict: Verdict, **changes: Any) -> Verdict:
+    return verdict.model_copy(update=changes)
+
+
+IMPOSSIBLE: dict[str, tuple[Verdict, str]] = {
+    "right with fewer tests": (changed(UNTIMED, tests_passed=2), "ok with 2 of 5"),
+    "tests below nought": (changed(UNTIMED, tests_passed=-4, tests_total=-1), "ok with -4 of -1"),
+    "wrong with tests below nought": (changed(WRONG, tests_passed=-1), "mismatch with -1 of 5"),
+    "more tests than there are": (changed(WRONG, tests_passed=9), "mismatch with 9 of 5"),
+    "right with an error": (changed(UNTIMED, error=ERROR), "ok with an error: CORRECTNESS ERROR"),
+    "fast without a speedup": (changed(UNTIMED, fast_1=True), "do not follow from no speedup"),
+    "not fast without a speedup": (changed(UNTIMED, fast_2=False), "do not follow from no speedup"),
+    "faster than it is": (changed(TIMED, fast_2=True), "do not follow from a speedup of 1.5"),
+    "fast and unknown": (changed(TIMED, fast_1=None), "do not follow from a speedup of 1.5"),
+    "timed without a speedup": (changed(UNTIMED, timed=True), "timed, without a speedup"),
+    "a speedup of no timing": (changed(TIMED, timed=False), "a speedup of 1.5, not timed"),
+    "trusted on a CPU": (changed(UNTIMED, trusted=True), "trusted, though reached on a CPU"),
+    "wrong and trusted on a CPU": (changed(WRONG, trusted=True), "trusted, though reached on a CPU"),
+    "compiled and correct": (changed(UNTIMED, compiled=False), "do not follow from ok at full"),
+    "correct and wrong": (changed(WRONG, correct=True, fast_0=True), "do not follow from mismatch at full"),
+    "right and not counted": (changed(UNTIMED, fast_0=False), "fast_0 is not correct"),
+}
+ODD: dict[str, tuple[Verdict, str]] = {
+    "right without a test": (changed(UNTIMED, tests_passed=0, tests_total=0), "ok without a test"),
+    "a failure of ours": (Verdict.of(Status.INFRA_ERROR, Stage.STATIC, env=CPU), "infra_error is no verdict"),
+}
+"""What only the check tells: readers count neither more nor less for it."""
+POSSIBLE: dict[str, Verdict] = {
+    "right on a CPU": UNTIMED,
+    "right and timed": TIMED,
+    "right and not timed on a GPU": Verdict.of(Status.OK, Stage.FULL, env=GPU, trusted=True, **PASSED),
+    "slow": Verdict.of(Status.OK, Stage.TIMING, env=GPU, trusted=True, speedup=0.5, **PASSED),
+    "of no code": Verdict.of(Status.NO_CODE, Stage.EXTRACT, trusted=True, error=ERROR),
+    "decided by the source": Verdict.of(Status.FORBIDDEN, Stage.STATIC, env=CPU, tests_total=5, error=ERROR),
+    "wrong at the end": Verdict.of(Status.MISMATCH, Stage.TIMING, env=GPU, trusted=True, error=ERROR, **PASSED),
+}
+
+
+def with_verdict(verdict: Verdict) -> Callable[[Episode], Episode]:
+    """The last turn with another verdict, and the best turn that follows."""
+
+    def change(episode: Episode) -> Episode:
+        *others, last = episode.turns
+        turns = (*others, last.model_copy(update={"verdict": verdict}))
+        return episode.model_copy(update={"turns": turns})
+
+    return change
+
+
+def told(store: Store) -> list[str]:
+    return [fault.what for fault in check(store).faults if fault.kind == "verdict"]
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_contradiction_is_told_once_and_no_reader_takes_the_row(store: Store, name: str) -> None:
+    verdict, what = IMPOSSIBLE[name]
+    change_episode(store, with_verdict(verdict))
+    assert [what in line for line in told(store) if line.startswith("turn 2: ") and what in line] == [True]
+    with pytest.raises(ConfigError, match="is no episode: folder/t0, sample 0: turn 2: "):
+        survey(store)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_no_run_keeps_is_told_and_readers_take_the_row(store: Store, name: str) -> None:
+    verdict, what = ODD[name]
+    change_episode(store, with_verdict(verdict))
+    assert [what in line for line in told(store)] == [True]
+    assert survey(store).episodes == 6
+
+
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_what_the_bench_says_is_no_fault(store: Store, name: str) -> None:
+    change = with_verdict(POSSIBLE[name])
+    assert impossible(change(next(episodes(store)))) is None
+    change_episode(store, change)
+    assert [line for line in told(store) if "no code is in the answer" not in line] == []
