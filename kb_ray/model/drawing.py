@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+FEWEST_TOKENS = 65_536
 _SEEDS = 1 << 63
 
 
@@ -42,6 +43,30 @@ def draw(network: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int
         )  # fmt: skip
     answers = output[:, tokens.shape[1] :].tolist()
     return [until_end(row[: one.max_tokens], ends) for row, one in zip(answers, wanted, strict=True)]
+
+
+def room(network: Any) -> int:
+    """Tokens of prompts and answers to have in memory at once: on a GPU what a quarter of its free memory takes, since
+    kernels may be judged beside."""
+    device = next(network.parameters()).device
+    if device.type != "cuda":
+        return FEWEST_TOKENS
+    free, _ = torch.cuda.mem_get_info(device)
+    fit: int = free // 4 // token_bytes(network.config, network.dtype.itemsize)
+    return max(FEWEST_TOKENS, fit)
+
+
+def token_bytes(config: Any, itemsize: int) -> int:
+    """Bytes of memory for a token: keys and values of all layers, and what one layer works on while prompts are read.
+
+    Keys and values count three times: they are copied as they grow, and repeated for the heads that share them.
+    """
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    wide = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    kept: int = 2 * config.num_hidden_layers * heads * width
+    worked: int = 3 * wide + 6 * config.hidden_size
+    return itemsize * (3 * kept + worked)
 
 
 def padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:

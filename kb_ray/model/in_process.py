@@ -24,9 +24,8 @@ from kb_ray.records import Completion, Message, Usage
 _WEIGHTS = (".safetensors", ".bin", ".json")
 _READ_WHOLE, _STRETCH = 1 << 30, 1 << 20
 """Bytes: files of weights up to the first are read whole, of others so much at a time."""
-BATCH_TOKENS = 65_536
-"""Tokens of prompts and answers in memory at once."""
-_GATHERED_S = 0.02
+_GATHERED_S, _GATHERINGS = 0.02, 50
+"""Seconds without another request after which a batch is begun; so many such waits at most."""
 
 
 class _Asked(NamedTuple):
@@ -130,12 +129,11 @@ class InProcessCompleter:
 
     async def _draw_all(self) -> None:
         """Answers what waits, batch by batch, until nothing does."""
-        from kb_ray.model.drawing import draw
+        from kb_ray.model.drawing import draw, room
 
-        # Who asks at the same time as the first is to be in its batch.
-        await asyncio.sleep(_GATHERED_S)
+        await self._gather()
         while wanted := [asked for asked in self._waiting if not asked.answer.done()]:
-            count = _fitting(wanted)
+            count = _fitting(wanted, room(self._network))
             batch, self._waiting = wanted[:count], wanted[count:]
             try:
                 answers = await asyncio.to_thread(
@@ -150,6 +148,14 @@ class InProcessCompleter:
                 if not asked.answer.done():
                     asked.answer.set_result(answer)
 
+    async def _gather(self) -> None:
+        """Who asks at the same time as the first is to be in its batch."""
+        for _ in range(_GATHERINGS):
+            before = len(self._waiting)
+            await asyncio.sleep(_GATHERED_S)
+            if len(self._waiting) == before:
+                return
+
     def _pad(self) -> int:
         return int(self._tokenizer.pad_token_id or self._tokenizer.eos_token_id or 0)
 
@@ -158,12 +164,12 @@ class InProcessCompleter:
         return set(ends) if isinstance(ends, list) else {ends}
 
 
-def _fitting(waiting: Sequence[_Asked]) -> int:
-    """How many of the longest waiting fit the memory when all are as long as the longest of them; at least one."""
+def _fitting(waiting: Sequence[_Asked], room: int) -> int:
+    """How many of the longest waiting fit into `room` tokens when all are as long as the longest; at least one."""
     longest = 0
     for count, asked in enumerate(waiting):
         longest = max(longest, asked.tokens)
-        if count and longest * (count + 1) > BATCH_TOKENS:
+        if count and longest * (count + 1) > room:
             return count
     return len(waiting)
 

@@ -36,7 +36,8 @@ def load(source: str) -> tuple[Any, Any]:
     folder = Path(source)
     base = base_of(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = "auto" if device == "cuda" else torch.float32
+    # As the learner has it: what is judged is then the policy that was trained.
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
 
     named = base or source
 

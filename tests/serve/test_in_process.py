@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from kb_ray.errors import ConfigError, ContextError
-from kb_ray.model import in_process
+from kb_ray.model import drawing
 from kb_ray.model.completer import Request
 from kb_ray.model.in_process import InProcessCompleter
 from kb_ray.records import Message, Sampling
@@ -47,7 +47,7 @@ async def test_many_who_ask_at_once_get_what_each_gets_alone(
     asked = [request(seed, 1.2, max_tokens=4 + seed % 3) for seed in range(9)]
     alone = [(await model.complete(one)).text for one in asked]
     # Three or so at a time.
-    monkeypatch.setattr(in_process, "BATCH_TOKENS", 150)
+    monkeypatch.setattr(drawing, "room", lambda _: 150)
     together = await asyncio.gather(*(model.complete(one) for one in asked))
     assert [answer.text for answer in together] == alone
     assert len({answer.text for answer in together}) > 5

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kb_ray.model.drawing import Wanted, draw
+from kb_ray.model.drawing import FEWEST_TOKENS, Wanted, draw, room, token_bytes
 from tests.unit.learn import tiny
 
 END = {2}
@@ -25,6 +26,20 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def wanted(prompt: tuple[int, ...], seed: int = 0, temperature: float = 1.0, top_p: float = 1.0) -> Wanted:
     return Wanted(prompt, 6, temperature, top_p, seed)
+
+
+def test_memory_for_a_token_follows_the_models_shape(network: Any) -> None:
+    # SmolLM2-135M keeps 30 layers of 3 heads of 64; Qwen2.5-7B, which names no head's width, 28 of 4 of 128.
+    smol = SimpleNamespace(
+        num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, head_dim=64, hidden_size=576,
+        intermediate_size=1536,
+    )  # fmt: skip
+    qwen = SimpleNamespace(
+        num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, hidden_size=3584, intermediate_size=18944
+    )
+    assert token_bytes(smol, 2) == 3 * 23_040 + 2 * (3 * 1536 + 6 * 576)
+    assert token_bytes(qwen, 2) == 3 * 57_344 + 2 * (3 * 18944 + 6 * 3584)
+    assert room(network) == FEWEST_TOKENS
 
 
 def test_an_answer_does_not_depend_on_its_neighbours(network: Any) -> None:
