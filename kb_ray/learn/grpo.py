@@ -123,6 +123,7 @@ class Grpo:
         told = metrics.of_rollouts(groups) | metrics.of_samples(made) | self._observed(groups)
         for report in reports:
             told |= {f"Train/{name}": float(value) for name, value in report._asdict().items()}
+        told |= metrics.timing(groups)
         told |= {"Timing/Rollout": rolled - began, "Timing/Train": ended - rolled, "Timing/Total": ended - began}
         return Batch(groups, made, told)
 

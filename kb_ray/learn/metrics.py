@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kb_ray.learn.rollouts import Try
 from kb_ray.learn.samples import Made
-from kb_ray.records import Status, Verdict
+from kb_ray.records import Status, Turn, Verdict
 
 Groups = Sequence[Sequence[Try]]
 
@@ -37,6 +37,18 @@ def of_samples(made: Made) -> dict[str, float]:
         "Samples/Kept": float(len(made.samples)),
         "Samples/Groups": float(made.groups),
         **{f"Samples/LeftOut/{reason}": float(count) for reason, count in sorted(made.left_out.items())},
+    }
+
+
+def timing(groups: Groups) -> dict[str, float]:
+    """Seconds of a batch's rollouts for drawing and for verdicts: turns follow each other, and last as long as their
+    slowest."""
+    by_turn: dict[int, list[Turn]] = {}
+    for turn in (turn for group in groups for one in group for turn in one.state.turns):
+        by_turn.setdefault(turn.index, []).append(turn)
+    return {
+        "Timing/Draw": sum(max(turn.times.model_s for turn in turns) for turns in by_turn.values()),
+        "Timing/Verify": sum(max(turn.times.bench_s for turn in turns) for turns in by_turn.values()),
     }
 
 

@@ -103,9 +103,11 @@ async def test_what_a_batch_was_is_told_under_the_third_documents_names(model: P
         "Reward/Mean", "Reward/StdDev", "Reward/Min", "Reward/Max", "KernelQuality/FormatRate",
         "KernelQuality/CompileRate", "KernelQuality/CorrectRate", "KernelQuality/CheatRate", "PerLevel/1/RewardMean",
         "PerLevel/2/CorrectRate", "multiturn/success_rate", "multiturn/avg_turns", "multiturn/turn_1/compile_rate",
-        "multiturn/max_correct_per_trajectory", "Timing/Rollout", "Timing/Train", "Train/learning_rate",
+        "multiturn/max_correct_per_trajectory", "Timing/Rollout", "Timing/Train", "Timing/Draw",
+        "Timing/Verify", "Train/learning_rate",
     } <= set(told)  # fmt: skip
     assert told["KernelQuality/CorrectRate"] <= told["KernelQuality/CompileRate"] <= told["KernelQuality/FormatRate"]
+    assert 0 < told["Timing/Draw"] + told["Timing/Verify"] <= told["Timing/Rollout"]
 
 
 class Published:
