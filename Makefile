@@ -57,7 +57,7 @@ chaos: $(VENV)/.dev $(VENV)/.llm ## kills, storms, full disks and jumping clocks
 bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; KERNELBENCH=checkout measures that beside
 	$(BIN)/python -m benchmarks.verifier --output bench.json --document docs/measurements.md $(if $(KERNELBENCH),--kernelbench $(KERNELBENCH)) $(ARGS)
 
-bench-driver: $(VENV)/.dev ## one driver at full load, with a model and a bench that only wait; ARGS="--episodes 500" for a short one
+bench-driver: $(VENV)/.dev ## one driver at full load, with a model and a bench that only wait; ARGS="--episodes 2000" for a short one
 	$(BIN)/python -m benchmarks.driver --output driver.json --document docs/scale.md $(ARGS)
 
 lint: $(VENV)/.dev ## ruff and mypy

@@ -68,7 +68,7 @@ async def _evaluate(options: EvaluateOptions) -> int:
     store = open_store(options.source_store or options.output)
     evaluated = evaluate_store(store, options, wanted, chosen)
     _tell(evaluated, options)
-    for path in shelf.clear(options.results_folder, evaluated.results.model_dump_json()):
+    for path in shelf.clear(options.results_folder, evaluated.results.measured()):
         print(f"removed:   {path}: of an earlier evaluation")
     for path in write(evaluated, options):
         print(f"written:   {path}")

@@ -107,6 +107,8 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
     }
     if tally.best_speedup is not None:
         rows["best"] = f"{tally.best_speedup:.2f}x the reference"
+    if ready.examples is not None and (short := ready.examples.shortage) is not None:
+        rows["examples"] = short
     lines = [f"{name + ':':11}{value}" for name, value in rows.items()]
     if ending.kind != "done":
         lines.append(f"stopped:   {_short(ending.message)}; start the same command again to go on")

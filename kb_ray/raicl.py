@@ -7,6 +7,7 @@ Knows neither how an index is made nor how an episode goes on.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from kb_ray.prompts.opening import PromptSetting, opening_messages, shows_exampl
 from kb_ray.records import Retrieved, Task
 from kb_ray.retrieve.example import Example
 from kb_ray.retrieve.index import Index, index_identity
-from kb_ray.retrieve.search import LEAK_SIMILARITY, Limits, Search
+from kb_ray.retrieve.search import LEAK_SIMILARITY, Limits, Search, shortage
 
 _HELD = 256
 """Openings kept for further samples of their tasks."""
@@ -82,10 +83,26 @@ class Examples:
 
     @property
     def summary(self) -> str:
-        """The index in one line, for people."""
+        """The index in one line, for people, and what lookups so far did not find."""
         info = self._search.index.info
         how = info.embedding.model or "lexical"
-        return f"{self._settings.count} from {info.count} of {self._search.index.uri} ({how}, {info.identity})"
+        told = f"{self._settings.count} from {info.count} of {self._search.index.uri} ({how}, {info.identity})"
+        short = self.shortage
+        return f"{told}; {short}" if short else told
+
+    @property
+    def shortage(self) -> str | None:
+        """`2 of 9 tasks looked up got fewer than 3: 2 no more fit into ...`; None where all got as many as asked."""
+        with self._lock:
+            found = {task_id: retrieved for (task_id, _), (_, retrieved) in self._found.items()}
+        short = [retrieved for retrieved in found.values() if retrieved.note is not None]
+        if not short:
+            return None
+        none = sum(not retrieved.examples for retrieved in short)
+        why = Counter(shortage(retrieved.note or "") for retrieved in short)
+        reasons = ", ".join(f"{count} because {reason}" for reason, count in why.most_common())
+        of_them = f" ({none} none)" if none else ""
+        return f"{len(short)} of {len(found)} tasks looked up got fewer than {self._settings.count}{of_them}: {reasons}"
 
     def opening(self, task: Task, prompt: PromptSetting) -> tuple[Messages, Retrieved]:
         """The first messages for a task, and what is in them. Looks up once for all samples of a task."""

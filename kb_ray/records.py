@@ -52,7 +52,8 @@ class Task(Record):
     input_shapes: dict[str, TensorSpec] | None = None
     """Inputs of a `function` task by parameter name; None: its `get_inputs()` makes them."""
     uuid: str | None = None
-    """The data set's own identity of the row, where it has one."""
+    license: str | None = None
+    """Both as the data set's row has them, where it does: its own identity, and the program's licence (`MIT`)."""
     flags: tuple[str, ...] = ()
     """What the task gate holds against the task (constant output, random, ...)."""
 

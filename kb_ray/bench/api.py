@@ -7,7 +7,6 @@ reached.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import functools
 import glob
@@ -16,18 +15,15 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, Unpack
+from typing import Any, Generic, Literal, ParamSpec, TypedDict, Unpack
 
 from pydantic import ValidationError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, BenchSettings
-from kb_ray.errors import ConfigError, InfraError, TaskError
+from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import ErrorDetail, Stage, Status, Task, Verdict
 from kb_ray.tasks.program import read_program
-
-if TYPE_CHECKING:
-    from kb_ray.bench.pool import BenchPool
 
 P = ParamSpec("P")
 Shapes = Mapping[str, Mapping[str, Any]]
@@ -46,12 +42,10 @@ class Policy(TypedDict, total=False):
 
 CONCURRENCY = 4
 """Candidates that one worker checks at once; timing is alone in any case."""
-_FRONT = "kb-bench-front"
 _LOCAL_TRIES = 3
 
 _lock = threading.Lock()
 _local: dict[str, BenchActor] = {}
-_fronts: dict[str, Any] = {}
 
 
 class Benchmark(Generic[P]):
@@ -201,10 +195,10 @@ def evaluate_here(request: BenchRequest) -> Verdict:
 
 
 def evaluate_on_ray(request: BenchRequest) -> Verdict:
-    """The verdict, reached in the Ray pool that `.remote` uses. Blocks; thread-safe."""
-    import ray
+    """The verdict, reached in the Ray pool that `.remote` uses; `infra_error` where Ray fails. Blocks; thread-safe."""
+    from kb_ray.bench.front import ask
 
-    return Verdict.model_validate_json(ray.get(_front().verdict.remote(request.model_dump_json())))
+    return ask(request)
 
 
 def _readmitted(worker: BenchActor) -> bool:
@@ -219,61 +213,11 @@ def local_device() -> Device:
     return "cuda" if visible not in ("", "-1") and glob.glob("/dev/nvidia[0-9]*") else "cpu"
 
 
-class BenchFront:
-    """Ray actor that owns a BenchPool and answers in mappings; it ends with the job that made it."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._pool: asyncio.Task[BenchPool] | None = None
-
-    async def answer(self, request_json: str) -> dict[str, Any]:
-        """`BenchRequest` as JSON to the mapping of its verdict."""
-        return answer(Verdict.model_validate_json(await self.verdict(request_json)))
-
-    async def verdict(self, request_json: str) -> str:
-        """`BenchRequest` as JSON to its Verdict as JSON; the device is the pool's, whatever the request says."""
-        request = BenchRequest.model_validate_json(request_json)
-        settings = request.settings.model_copy(update={"device": self._device})
-        try:
-            pool = await self._started_pool()
-            verdict = await pool.evaluate(request.model_copy(update={"settings": settings}))
-        except InfraError as error:
-            verdict = infra_verdict(str(error))
-        return verdict.model_dump_json()
-
-    async def answer_batch(self, requests_json: list[str]) -> list[dict[str, Any]]:
-        """The same for many, in their order."""
-        return list(await asyncio.gather(*(self.answer(request) for request in requests_json)))
-
-    async def _started_pool(self) -> BenchPool:
-        failed = self._pool is not None and self._pool.done() and self._pool.exception() is not None
-        if self._pool is None or failed:
-            self._pool = asyncio.create_task(_start_pool(self._device))
-        return await asyncio.shield(self._pool)
-
-
-async def _start_pool(device: Device) -> BenchPool:
-    # Ray is needed from here on only: direct calls do without it.
-    from kb_ray.bench.pool import BenchPool
-
-    pool = BenchPool(None, CONCURRENCY, device, "api")
-    await pool.start()
-    return pool
-
-
 def _front() -> Any:
-    import ray
+    # Ray is needed from here on only: direct calls do without it.
+    from kb_ray.bench.front import front
 
-    with _lock:
-        if not ray.is_initialized():
-            ray.init()
-    # Held for as long as this process is connected: Ray ends an actor that nobody holds.
-    connection = ray.get_runtime_context().get_worker_id()
-    if connection not in _fronts:
-        device: Device = "cuda" if ray.cluster_resources().get("GPU", 0) >= 1 else "cpu"
-        options = {"name": _FRONT, "get_if_exists": True, "num_cpus": 0, "max_restarts": -1}
-        _fronts[connection] = ray.remote(BenchFront).options(**options, max_task_retries=2).remote(device)
-    return _fronts[connection]
+    return front()
 
 
 def _local_worker(device: Device) -> BenchActor:

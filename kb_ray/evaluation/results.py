@@ -64,6 +64,10 @@ class Results(Record):
     summary: Summary
     published: tuple[PublishedRow, ...] = ()
 
+    def measured(self) -> str:
+        """What was measured, as JSON: without what was said of prices."""
+        return self.model_dump_json(exclude={"cost"})
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -144,7 +148,7 @@ def write_kernelbench(evaluated: Evaluated, options: EvaluateOptions) -> list[Pa
 
 def _write_format(evaluated: Evaluated, folder: Path, files: dict[str, Any]) -> list[Path]:
     try:
-        enter(folder, evaluated.results.model_dump_json(), files)
+        enter(folder, evaluated.results.measured(), files)
     except OSError as error:
         raise ConfigError(f"--results: {folder} cannot be written: {error.strerror or error}") from error
     return write_json(folder, files)

@@ -61,7 +61,7 @@ def messages_type(reasoning: Reasoning) -> pa.DataType:
 def task_columns(task: Task, known_licences: Mapping[str, str]) -> dict[str, Any]:
     """What identifies a task, and the licence of its program."""
     row = {name: getattr(task, name) for name in TASK_COLUMNS if name != "license"}
-    return row | {"license": licence(task.source, known_licences)}
+    return row | {"license": licence(task.source, known_licences, task.license)}
 
 
 def answer_columns(episode: Episode, turn: Turn) -> dict[str, Any]:

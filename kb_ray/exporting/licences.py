@@ -11,19 +11,19 @@ LICENCES: dict[str, str] = {"builtin": "apache-2.0", "kernelbench": "mit"}
 """Identifier by source, as the hub spells them."""
 
 UNKNOWN = "unknown"
-"""For sources whose programs have licences of their own, or which are the user's."""
+"""For programs of which neither their row nor their source says it."""
 
 _TOLD: dict[str, str] = {
-    "kernelbook": "each program has the licence of the repository it comes from; the data set lists them by row (uuid)",
+    "kernelbook": "each program has the licence of its repository: the column `license` has it, row by row",
     "sakana": "CUDA kernels and programs of SakanaAI/AI-CUDA-Engineer-Archive; the card of that data set has its terms",
     "folder": "the user's own programs",
     "file": "the user's own programs",
 }
 
 
-def licence(source: str, known: Mapping[str, str]) -> str:
-    """The identifier for a source; `known` is what the user says, and wins."""
-    return known.get(source) or LICENCES.get(source, UNKNOWN)
+def licence(source: str, known: Mapping[str, str], own: str | None = None) -> str:
+    """The identifier for a source, or for a program whose row names its `own`; `known`, what the user says, wins."""
+    return known.get(source) or own or LICENCES.get(source, UNKNOWN)
 
 
 def remark(source: str) -> str:

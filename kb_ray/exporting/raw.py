@@ -16,8 +16,8 @@ from kb_ray.traces.schema import SCHEMA, row_to_episode
 
 
 def schema(options: ExportOptions) -> pa.Schema:
-    """The trace schema and `license`."""
-    return SCHEMA.append(pa.field("license", pa.string()))
+    """The trace schema."""
+    return SCHEMA
 
 
 def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[str, Any]]:
@@ -26,7 +26,7 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
         for row in table.to_pylist():
             episode = row_to_episode(row)
             if sieve.episode(episode) and best_passes(episode, sieve):
-                yield row | {"license": licence(episode.task.source, options.licenses)}
+                yield row | {"license": licence(episode.task.source, options.licenses, episode.task.license)}
 
 
 def best_passes(episode: Episode, sieve: Sieve) -> bool:

@@ -63,7 +63,13 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
                 episode.task, turn.triton_code, correct=turn.verdict.correct
             ):
                 stored = stored or episode_to_row(episode)
-                yield _row(episode, turn, stored, options)
+                row = _row(episode, turn, stored, options)
+                if row["reward"] is None:
+                    on_cpu = turn.verdict.env.device == "cpu" and not options.allow_untimed
+                    sieve.remark(
+                        "rows without a reward" + (" (a CPU's verdicts: see --allow-untimed)" if on_cpu else "")
+                    )
+                yield row
 
 
 def _row(episode: Episode, turn: Turn, stored: dict[str, Any], options: ExportOptions) -> dict[str, Any]:

@@ -64,6 +64,10 @@ class Sieve:
         """Count one answer that the view itself leaves out."""
         self.removed[reason] += 1
 
+    def remark(self, what: str) -> None:
+        """Count one row that is there, of which something is to be said."""
+        self.removed[what] += 1
+
     def novel(self, task: Task, code: str | None, *, correct: bool) -> bool:
         """False where a right (or a wrong) answer like this one was let through before."""
         if self._near is None or code is None:

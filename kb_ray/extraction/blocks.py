@@ -1,7 +1,7 @@
 """Finds the pieces of an answer that are marked as code: `<triton>` tags and fences, nested either way.
 
-Knows Markdown and the tag, and asks the parser one thing only: whether a mark found inside an open docstring is
-still that docstring. Which piece is the answer is not decided here.
+Knows Markdown and the tag, and asks the parser one thing only: whether a mark that may stand in a string or comment
+does so. Which piece is the answer is not decided here.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _BEGUN = re.compile(
 _CLOSER = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:</triton>[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
 _GLUED = re.compile(r"(?<=[^\s`~])(`{3,}|~{3,})[ \t]*(?:</triton>[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = re.compile(r"\"{3}|'{3}")
+_QUOTING = re.compile(r"[#\"']")
+_WORD = re.compile(r"\S")
 _MAX_GLUED = 16
 _MAX_STRINGS = 8
 _MAX_DEPTH = 4
@@ -75,7 +77,7 @@ def find_blocks(text: str, parser: Parser, depth: int = 0) -> list[Block]:
     position = 0
     while mark := _MARK.search(text, position):
         if mark["tag"]:
-            found, position = _tagged(text, mark, parser, depth)
+            found, position = _tagged(text, mark, closers, parser, depth)
         else:
             found, position = _fenced(text, mark, closers, parser, depth)
         blocks.extend(found)
@@ -83,12 +85,13 @@ def find_blocks(text: str, parser: Parser, depth: int = 0) -> list[Block]:
 
 
 class Closers:
-    """The lines of a text that can close a fence, looked up by the fence they close."""
+    """The lines of a text that can close a fence, looked up by the fence they close, and its closing tags."""
 
     def __init__(self, text: str) -> None:
         self._size = len(text)
         self._all = [(m.start(), m.end(), m[1]) for m in _CLOSER.finditer(text)]
         self._by_fence: dict[str, list[tuple[int, int]]] = {}
+        self._tags = [m.span() for m in _CLOSE_TAG.finditer(text)]
 
     def first(self, fence: str, start: int) -> End:
         """The first one at or behind `start` that closes `fence`; the end of the text where none does."""
@@ -98,21 +101,59 @@ class Closers:
         index = bisect_left(spans, (start, start))
         return (*spans[index], True) if index < len(spans) else (self._size, self._size, False)
 
+    def tags(self, start: int) -> list[tuple[int, int]]:
+        """The first closing tags at or behind `start`, a few of them."""
+        index = bisect_left(self._tags, (start, start))
+        return self._tags[index : index + _MAX_STRINGS]
 
-def _tagged(text: str, mark: re.Match[str], parser: Parser, depth: int) -> tuple[list[Block], int]:
-    """The block behind a `<triton>` tag, or the fences in it, and where to go on."""
-    again = _REOPEN_TAG.search(text, mark.end())
-    limit = again.start() if again else len(text)
-    close = _CLOSE_TAG.search(text, mark.end(), limit)
-    end, resume = close.span() if close else (limit, limit)
+
+def _tagged(text: str, mark: re.Match[str], closers: Closers, parser: Parser, depth: int) -> tuple[list[Block], int]:
+    """The block behind a `<triton>` tag, or the fences in it, and where to go on.
+
+    A tag in one of the code's strings or comments ends nothing: it stands there if code that parses goes on behind it.
+    """
+    found = _end_of_tag(text, mark.end(), closers)
+    if _may_be_quoted(text, mark.end(), found[0], parser):
+        found = _behind_quoted(text, mark.end(), found, closers, parser) or found
+    end, resume, closed = found
     content = text[mark.end() : end]
-    closed = close is not None or again is not None
     first = _MARK.search(content)
     if first and not parser.parses(content) and (inner := _within(content, closed, parser, depth)):
         if _begun(content[: first.start()], parser):
             inner.insert(0, Block(content[: first.start()], "triton_tag", closed=True))
         return [replace(block, rule="triton_tag") for block in inner], resume
     return [Block(content, "triton_tag", closed)], resume
+
+
+def _end_of_tag(text: str, start: int, closers: Closers) -> End:
+    """The first tag behind `start`, closing or opening; the end of the text where there is none."""
+    again = _REOPEN_TAG.search(text, start)
+    limit = again.start() if again else len(text)
+    close = closers.tags(start)
+    return (*close[0], True) if close and close[0][0] < limit else (limit, limit, again is not None)
+
+
+def _may_be_quoted(text: str, start: int, end: int, parser: Parser) -> bool:
+    """Whether a tag at `end` may stand in a comment or string of the code that begins at `start`."""
+    if end == len(text) or parser.exhausted:
+        return False
+    if _QUOTING.search(text, max(text.rfind("\n", start, end), start), end):
+        return True
+    return bool(_QUOTES.search(text, start, end)) and parser.open_string(text[start:end]) is not None
+
+
+def _behind_quoted(text: str, start: int, quoted: End, closers: Closers, parser: Parser) -> End | None:
+    """Where code ends that has a tag in it; None where it does not parse up to any later end."""
+    for begin, resume in closers.tags(quoted[0] + 1):
+        if parser.parses(text[start:begin]):
+            return begin, resume, True
+    fence = _MARK.search(text, start, quoted[0])
+    if fence and fence["fence"]:
+        inside = fence.end() + 1
+        end, _, closed = closers.first(fence["fence"], inside)
+        return _end_of_tag(text, end, closers) if closed and parser.parses(text[inside:end]) else None
+    going_on = _WORD.search(text, quoted[1]) and parser.parses(text[start:])
+    return (len(text), len(text), False) if going_on else None
 
 
 def _fenced(text: str, mark: re.Match[str], closers: Closers, parser: Parser, depth: int) -> tuple[list[Block], int]:

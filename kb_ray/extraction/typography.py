@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
 _OPENERS = {"“": '"', "”": '"', "„": '"', "«": '"', "‘": "'", "’": "'", "‚": "'"}
 _CLOSERS = {'"': '"“”»', "'": "'‘’"}
@@ -42,7 +43,8 @@ _QUOTE = re.compile(r"^>[ \t]?", re.MULTILINE)
 _QUOTED_FENCE = re.compile(r"^(?:\'{3}|\"{3}|“{3}|”{3}|``)(?:python|py|triton)?[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _MAX_JSON_DEPTH = 6
 _DIFF = ("+", " ", "-", "@", "\\", "")
-_PREFIXES = (re.compile(r" *\d+(?: ?[|:│] ?|\t|  )"), re.compile(r"(?:>>>|\.\.\.)(?: |$)"))
+_NUMBER = re.compile(r" *(\d+)(?: |$)")
+_PREFIXES = (re.compile(r" *\d+(?: ?[|:│] ?|\t|  |$)"), re.compile(r"(?:>>>|\.\.\.)(?: |$)"))
 
 
 def normalise(text: str) -> str:
@@ -106,9 +108,16 @@ def without_prefixes(code: str) -> str:
     for prefix in _PREFIXES:
         if all(prefix.match(line) or not line.strip() for line in lines):
             return "\n".join(prefix.sub("", line, count=1) for line in lines) + "\n"
+    numbers = [_NUMBER.match(line) for line in lines if line.strip()]
+    if all(numbers) and _ascend([int(number[1]) for number in numbers if number]):
+        return "\n".join(_NUMBER.sub("", line, count=1) for line in lines) + "\n"
     if any(line.startswith("+") for line in lines) and all(line[:1] in _DIFF for line in lines):
         return "\n".join(line[1:] for line in lines if line[:1] in " +" and not line.startswith("+++ ")) + "\n"
     return code
+
+
+def _ascend(numbers: list[int]) -> bool:
+    return all(less < more for less, more in pairwise(numbers))
 
 
 def straighten(code: str) -> str:

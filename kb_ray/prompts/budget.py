@@ -8,8 +8,10 @@ who sends picks the first form that fits.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, overload
 
 from kb_ray.records import Message, Turn
@@ -23,7 +25,14 @@ _PER_MESSAGE = 16
 _AROUND = 64
 """Tokens that it puts before and after all of them; some state a date or tools."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_NO_SYLLABLE = re.compile(r"[b-df-hj-np-tv-xz]{4,}")
+_FOLLOWERS = (
+    "abcdfgiklmnprstuvwxy baceijlorsuy cacehiklmorstuy dadeilorsuy eabcdefgilmnopqrstvwxy faefilorstuy gaeghilnorsu "
+    "haeiortu iabcdefgklmnoprstvxz jeou kaeilnsw ladefilopstuy mabeilmopsu nacdefgiklnopstuvy oabcdefgiklmnoprstuvw "
+    "padeiloprstuy qu rabcdefgiklmnoprstuvwy sacehiklmnopstuwy tacdefhilmoprstuwy uabcdefgilmnprst vaeio waehinors "
+    "xaceipt yinopst zei"
+)
+"""Letters, each in front of those that often follow it: the 300 commonest pairs in words of Python's library."""
+_FAMILIAR = frozenset(group[0] + letter for group in _FOLLOWERS.split() for letter in group[1:])
 _LONGEST_WORD = 12
 _SPACE = re.compile(r"(?<!\s) (?=[!-/:-~])")
 _SPACES = re.compile(r"  +")
@@ -79,25 +88,27 @@ def estimated_tokens(messages: Sequence[Message]) -> int:
     """Tokens of `messages` where nobody counts them, rather too many: about twice what they are for code.
 
     Two letters of a word make a token (`loadTile` is two words), four capitals three, and letters that belong to no
-    word one each: behind the twelfth, and every other one of four consonants. A blank before a word or sign makes
-    none, several blanks half a token each, and every other byte one: line ends, tabs, digits and signs are often
-    tokens of their own.
+    word one each: behind the twelfth, and the second one of a pair that words rarely have (of capitals, of two such
+    pairs). A blank before a word or sign makes none, several blanks half a token each, and every other byte one: line
+    ends, tabs, digits and signs are often tokens of their own.
     """
     text = "".join(message.content for message in messages)
-    words = _WORD.findall(text)
+    words = Counter(_WORD.findall(text))
     blanks = [len(run) for run in _SPACES.findall(text)]
     free = len(_SPACE.findall(text))
-    rest = len(text.encode("utf-8", "surrogatepass")) - sum(map(len, words)) - free
-    tokens = sum(map(_word_tokens, words)) + rest - sum(length // 2 for length in blanks)
+    rest = len(text.encode("utf-8", "surrogatepass")) - sum(map(len, words.elements())) - free
+    tokens = (
+        sum(_word_tokens(word) * times for word, times in words.items()) + rest - sum(length // 2 for length in blanks)
+    )
     return tokens + _PER_MESSAGE * len(messages) + _AROUND
 
 
 def _word_tokens(word: str) -> int:
     common, rest = min(len(word), _LONGEST_WORD), max(len(word) - _LONGEST_WORD, 0)
+    unfamiliar = sum(a + b not in _FAMILIAR for a, b in pairwise(word[:_LONGEST_WORD].lower()))
     if word.isupper():
-        return (3 * common + 3) // 4 + rest
-    spelled = sum(len(run) // 2 for run in _NO_SYLLABLE.findall(word[:_LONGEST_WORD]))
-    return min(max(-(-common // 2), min(common, 2)) + spelled, common) + rest
+        return min((3 * common + 3) // 4 + unfamiliar // 2, common) + rest
+    return min(max(-(-common // 2), min(common, 2)) + unfamiliar, common) + rest
 
 
 def _conversation(opening: Messages, turns: Sequence[Turn], shape: Sequence[int]) -> Messages:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
-from kb_ray.retrieve.parts import Program
+from kb_ray.retrieve.parts import Program, Spent, Steps
 from kb_ray.retrieve.walking import Walk
 from kb_ray.tasks.entry_point import guess_class
 
 _LEAST_OF_A_PART = 3
 """Operations from which a part of a file beside its entry point counts as a program: smaller ones are everywhere."""
+_MOST_STEPS = 100_000
+"""Steps that a file is followed: small ones can be written that would never end, or fill all memory."""
 _RUN = 3
 _LEAST_RUNS = 6
 """Runs from which a share of them says something."""
@@ -36,8 +38,9 @@ def operations(code: str, entry_point: str | None = None) -> str:
         program = Program(tree)
         known = entry_point in program.classes or entry_point in program.functions
         entry = entry_point if entry_point is not None and known else _entry(tree, program)
-        first = _line(program, entry)
-        others = [_line(program, name) for name in (*program.classes, *program.functions) if name != entry]
+        steps = Steps(_MOST_STEPS)
+        first = _line(program, entry, steps)
+        others = [_line(program, name, steps) for name in (*program.classes, *program.functions) if name != entry]
     except _UNREADABLE:
         return ""
     found = [line for line in others if line.count(" ") + 1 >= _LEAST_OF_A_PART]
@@ -81,10 +84,14 @@ def _entry(tree: ast.Module, program: Program) -> str:
     return guessed or next(reversed([*program.functions]), "")
 
 
-def _line(program: Program, name: str) -> str:
-    walk = Walk(program)
-    if name in program.classes:
-        walk.module(program.classes[name])
-    elif name in program.functions:
-        walk.function(program.functions[name])
+def _line(program: Program, name: str, steps: Steps) -> str:
+    """The operations of one program of a file, as far as the steps that are left reach."""
+    walk = Walk(program, steps)
+    try:
+        if name in program.classes:
+            walk.module(program.classes[name])
+        elif name in program.functions:
+            walk.function(program.functions[name])
+    except Spent:
+        pass
     return " ".join(walk.found)

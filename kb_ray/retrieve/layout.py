@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kb_ray.errors import ConfigError
 from kb_ray.records import Record
@@ -190,5 +190,5 @@ def read_info(store: Store) -> IndexInfo | None:
                 f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: build the index again"
             )
         return IndexInfo.model_validate_json(data)
-    except (ValueError, AttributeError, ValidationError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(f"index {store.uri}: {INFO_KEY} is damaged: build the index again") from error

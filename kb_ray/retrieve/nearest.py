@@ -28,7 +28,7 @@ class Nearest:
     """Looks for the nearest in one index. Thread-safe.
 
     `model`: name or folder of the embedding model, where it is not the one that the index names. ConfigError where the
-    model is another than the index was built with.
+    model is another than the index was built with, or one is named for an index of words.
     """
 
     def __init__(self, index: Index, model: str | None = None) -> None:
@@ -40,6 +40,10 @@ class Nearest:
         self._lexical: LexicalSearch | None = None
         self._ann: dict[Language, AnnSearch] = {}
         if index.info.embedding.kind == "lexical":
+            if model is not None:
+                raise ConfigError(
+                    f"--rag-model {model}: index {index.uri} is one of words, without an embedding model: leave it out"
+                )
             self._lexical = LexicalSearch(index.texts())
         else:
             self._embedder = _embedder(index, model)

@@ -1,11 +1,13 @@
 """One name for each operation of PyTorch, however it is spelled: torch.relu, F.relu, nn.ReLU and x.relu_ are `relu`.
 
-Knows names only; not which program calls what, nor on which numbers.
+Knows names, and the few numbers that make one operation another; not which program calls what.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _ALIASES: Final = {
@@ -26,6 +28,13 @@ _NOTHING: Final = frozenset(
      "eval", "tensor", "astensor", "fromnumpy", "print"}
 )  # fmt: skip
 """What leaves numbers as they are, or makes none."""
+_ZEROS: Final = frozenset({"zeros", "zeroslike", "newzeros"})
+_MADE: Final = _ZEROS | {
+    "oneslike", "newones", "fulllike", "newfull", "emptylike", "newempty",
+}  # fmt: skip
+"""What makes tensors of the shape of what it takes, and of numbers."""
+_LITERALS: Final = frozenset({"tensor", "astensor", "scalartensor"})
+_ROOTS: Final = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 _NORM = re.compile(r"(norm)[123]d$")
 _PAD = re.compile(r"(?:constant|zero|reflection|replication|circular)?pad(?:[123]d)?$")
 
@@ -42,7 +51,7 @@ def operation(name: str) -> str | None:
 
     `relu_`, `ReLU` -> `relu`; `MSELoss`, `mse_loss` -> `mse`; `BatchNorm2d`, `batch_norm` -> `batchnorm`.
     """
-    found = name.lower().replace("_", "")
+    found = _plain(name)
     if len(found) > len("loss"):
         found = found.removesuffix("loss")
     found = _NORM.sub(r"\1", found)
@@ -50,3 +59,48 @@ def operation(name: str) -> str | None:
         found = "pad"
     found = _ALIASES.get(found, found)
     return None if found in _NOTHING else found
+
+
+def makes(name: str) -> bool:
+    """Whether a function or method of this name makes a tensor without computing."""
+    return _plain(name) in _MADE
+
+
+def makes_zeros(name: str, operands: Sequence[ast.expr]) -> bool:
+    """Whether it makes nothing but zeros."""
+    name = _plain(name)
+    return name in _ZEROS or (name in _LITERALS and len(operands) == 1 and number(operands[0]) == 0)
+
+
+def is_relu(name: str, operands: Sequence[ast.expr], named: Sequence[ast.keyword]) -> bool:
+    """Whether `clamp` or its like bounds its first operand by zero from below and by nothing from above."""
+    name = _plain(name)
+    if name not in ("clamp", "clip", "clampmin"):
+        return False
+    bounds: dict[str | None, ast.expr] = dict(zip(("min", "max"), operands[1:], strict=False))
+    bounds |= {word.arg: word.value for word in named if word.arg != "input"}
+    below, above = bounds.get("min"), bounds.get("max")
+    return below is not None and number(below) == 0 and (above is None or _is_none(above))
+
+
+def root(exponent: ast.expr) -> str | None:
+    """The function that raising to a power is, where it has a name: `x ** 0.5` is `sqrt`."""
+    return _ROOTS.get(number(exponent) or 0.0)
+
+
+def number(node: ast.expr) -> float | None:
+    """What a literal number is; None for everything else."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+    return None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")

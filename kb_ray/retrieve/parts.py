@@ -24,9 +24,12 @@ NUMBER = Number()
 
 
 class Tensor:
-    """Anything else. `used`: whether an operation has taken it."""
+    """Anything else. `used`: whether an operation has taken it; `zero`: whether it is nothing but zeros."""
 
     used = False
+
+    def __init__(self, zero: bool = False) -> None:
+        self.zero = zero
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,14 @@ class Several:
     values: list[Any]
 
 
+@dataclass(frozen=True)
+class Local:
+    """A function that was made within another one, or a lambda, and the names that it sees."""
+
+    of: ast.FunctionDef | ast.Lambda
+    scope: dict[str, Any]
+
+
 @dataclass
 class Instance:
     """A module of a class of the file, or `self`."""
@@ -58,10 +69,28 @@ class Instance:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
+class Spent(Exception):
+    """A file has been followed as far as any is."""
+
+
+class Steps:
+    """How far the programs of one file may still be followed, all of them together: whatever can grow takes of it."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, count: int = 1) -> None:
+        """Goes on by so many. Raises Spent where they are not left."""
+        self._left -= count
+        if self._left < 0:
+            raise Spent
+
+
 class Program:
     """What a file defines and imports."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self._methods: dict[tuple[int, str], ast.FunctionDef | None] = {}
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self.functions = {
             node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name not in _HELPERS
@@ -74,20 +103,32 @@ class Program:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
+        self.lambdas = {
+            target.id: Local(node.value, {})
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
 
     def method(self, of: ast.ClassDef, name: str) -> ast.FunctionDef | None:
         """A class's own method or that of a base in the file."""
-        waiting, seen = [of], set[str]()
-        while waiting:
-            current = waiting.pop(0)
+        key = (id(of), name)
+        if key not in self._methods:
+            self._methods[key] = self._looked_for(of, name)
+        return self._methods[key]
+
+    def _looked_for(self, of: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+        # Each class waits once: bases that share bases would otherwise double with every level.
+        waiting, seen = [of], {of.name}
+        for current in waiting:
             for node in current.body:
                 if isinstance(node, ast.FunctionDef) and node.name == name:
                     return node
-            seen.add(current.name)
-            bases = [base.id for base in current.bases if isinstance(base, ast.Name)]
-            waiting += [
-                self.classes[base] for base in dict.fromkeys(bases) if base in self.classes and base not in seen
-            ]
+            for base in current.bases:
+                if isinstance(base, ast.Name) and base.id in self.classes and base.id not in seen:
+                    seen.add(base.id)
+                    waiting.append(self.classes[base.id])
         return None
 
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 
 from kb_ray.likeness import bare
 
-TEXT_VERSION = 2
-"""Changes whenever the same program could be embedded as another text."""
+TEXT_VERSION = 3
+"""Changes whenever the same program could be embedded as another text, or its operations be called otherwise."""
 
 _RUN = 5
 _HELPERS = frozenset({"get_inputs", "get_init_inputs"})

@@ -23,6 +23,8 @@ _FIRST_POOL = 16
 _GROWTH = 2
 _ENOUGH_FOR_A_BUDGET = 512
 """Rows after which no shorter ones are looked for."""
+_NO_TRITON = "the index has no more programs that are not CUDA"
+_NO_MORE = "the index has no more programs"
 LEAK_SIMILARITY = 0.995
 """Cosine from which a program counts as the task itself."""
 
@@ -154,13 +156,19 @@ class Search:
         )  # fmt: skip
 
 
+def shortage(note: str) -> str:
+    """Why a lookup gave fewer than asked, by its note, without the figures of the one task."""
+    known = next((reason for reason in (_NO_TRITON, _NO_MORE) if reason in note), None)
+    return known or "no more fit into the tokens left for them"
+
+
 def _why(looked: _Looked, leaks: int, limits: Limits) -> str:
     found = len(looked.choice.chosen)
     if looked.choice.programs > found:
         of = f" of the {looked.rows} nearest" if looked.rows >= _ENOUGH_FOR_A_BUDGET else ""
         return f"{found} of {limits.count}: no more{of} fit into {limits.tokens} tokens"
-    kinds = "" if limits.cuda else " that are not CUDA"
-    return f"{found} of {limits.count}: the index has no more programs{kinds}, {leaks} rows being the task itself"
+    reason = _NO_MORE if limits.cuda else _NO_TRITON
+    return f"{found} of {limits.count}: {reason}, {leaks} rows being the task itself"
 
 
 def _rows_by(values: Sequence[Collection[str]]) -> dict[str, list[int]]:

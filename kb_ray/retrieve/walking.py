@@ -9,21 +9,20 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from kb_ray.retrieve.calling import Calls, taken_by
-from kb_ray.retrieve.operations import BINARY
-from kb_ray.retrieve.parts import METADATA, NUMBER, Instance, Library, Program, Several, Tensor
+from kb_ray.retrieve.calling import Calls
+from kb_ray.retrieve.operations import BINARY, root
+from kb_ray.retrieve.parts import METADATA, NUMBER, Instance, Library, Local, Program, Several, Steps, Tensor
 
 _DEEPEST = 12
-_MOST = 2000
-"""Calls that are followed: files in which each function calls others many times would never end."""
+"""Calls within calls that are followed."""
 
 
 class Walk(Calls):
     """One walk. `found` holds the operations."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
-        self._depth = self._calls = 0
+    def __init__(self, program: Program, steps: Steps) -> None:
+        super().__init__(program, steps)
+        self._depth = 0
 
     def module(self, of: ast.ClassDef) -> None:
         """Walks a class as it is made and called."""
@@ -43,36 +42,41 @@ class Walk(Calls):
         if begin is not None:
             before = len(self.found)
             missing = {argument.arg: NUMBER for argument in begin.args.args[1 + len(args) :]}
-            self._call(begin, [made, *args], named, missing)
-            del self.found[before:]
+            try:
+                self._call(begin, [made, *args], named, missing)
+            finally:
+                del self.found[before:]
+                self._inverse = None
         return made
 
     def _call(
         self,
-        function: ast.FunctionDef,
+        function: ast.FunctionDef | Local,
         args: list[Any],
         named: dict[str, Any],
         missing: Mapping[str, Any] | None = None,
     ) -> Any:
-        self._calls += 1
-        if self._depth >= _DEEPEST or self._calls > _MOST:
+        node, seen = (function.of, function.scope) if isinstance(function, Local) else (function, {})
+        names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+        self._steps.take(1 + len(names) + len(args) + len(seen))
+        if self._depth >= _DEEPEST:
             return Tensor()
-        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-        scope: dict[str, Any] = {name: Tensor() for name in names} | dict(missing or {})
-        defaults = zip(reversed(names), reversed(function.args.defaults), strict=False)
-        only = zip((argument.arg for argument in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
+        scope: dict[str, Any] = seen | {name: Tensor() for name in names} | dict(missing or {})
+        defaults = zip(reversed(names), reversed(node.args.defaults), strict=False)
+        only = zip((argument.arg for argument in node.args.kwonlyargs), node.args.kw_defaults, strict=True)
         for name, default in (*defaults, *only):
             scope[name] = self._value(default, scope) if default is not None else Tensor()
         scope |= dict(zip(names, args, strict=False)) | named
         self._depth += 1
         try:
-            return self._body(function.body, scope)
+            return self._value(node.body, scope) if isinstance(node, ast.Lambda) else self._body(node.body, scope)
         finally:
             self._depth -= 1
 
     def _body(self, body: list[ast.stmt], scope: dict[str, Any]) -> Any:
         result: Any = Tensor()
         for statement in body:
+            self._steps.take()
             match statement:
                 case ast.Return(value=value):
                     result = self._value(value, scope)
@@ -83,20 +87,26 @@ class Walk(Calls):
                 case ast.AnnAssign(target=target, value=value):
                     self._bind(target, self._value(value, scope), scope)
                 case ast.AugAssign(target=target, op=op, value=value):
-                    given = self._binary(self._value(target, scope), self._value(value, scope), op)
-                    self._bind(target, given, scope)
+                    self._bind(target, self._operated(target, op, value, scope), scope)
                 case ast.For(target=target, iter=source, body=inner, orelse=after):
                     self._bind(target, self._value(source, scope), scope)
                     result = self._body([*inner, *after], scope)
                 case ast.If(test=test, body=inner, orelse=after) | ast.While(test=test, body=inner, orelse=after):
                     self._value(test, scope)
                     result = self._body([*inner, *after], scope)
-                case ast.With(body=inner) | ast.Try(body=inner):
+                case ast.Match(subject=subject, cases=cases):
+                    given = self._value(subject, scope)
+                    for case in cases:
+                        scope |= dict.fromkeys(_captured(case.pattern), given)
+                    result = self._body([inner for case in cases for inner in case.body], scope)
+                case ast.With(body=inner):
                     result = self._body(inner, scope)
+                case ast.Try(body=inner, orelse=after, finalbody=last):
+                    result = self._body([*inner, *after, *last], scope)
                 case ast.Expr(value=value):
                     self._value(value, scope)
                 case ast.FunctionDef(name=name):
-                    scope[name] = statement
+                    scope[name] = Local(statement, scope)
         return result
 
     def _bind(self, target: ast.expr, given: Any, scope: dict[str, Any]) -> None:
@@ -112,9 +122,12 @@ class Walk(Calls):
 
     def _value(self, node: ast.expr | None, scope: dict[str, Any]) -> Any:
         """What an expression is, its operations noted in the order of evaluation."""
+        self._steps.take()
         match node:
             case None | ast.Constant() | ast.JoinedStr():
                 return NUMBER
+            case ast.Lambda():
+                return Local(node, scope)
             case ast.Name(id=name):
                 return self._named(name, scope)
             case ast.Attribute(value=owner, attr=name):
@@ -122,13 +135,13 @@ class Walk(Calls):
             case ast.Call():
                 return self._called(node, scope)
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(self._value(left, scope), self._value(right, scope), op)
+                return self._operated(left, op, right, scope)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 return self._binary(self._value(left, scope), self._value(others[0], scope), ops[0])
             case ast.UnaryOp(op=op, operand=operand):
                 value = self._value(operand, scope)
                 if isinstance(op, ast.USub) and value is not NUMBER:
-                    self.found.append("neg")
+                    self._noted("neg", [])
                 return value
             case ast.Subscript(value=owner, slice=place):
                 return _item(self._value(owner, scope), place)
@@ -156,7 +169,7 @@ class Walk(Calls):
         if name in scope:
             return scope[name]
         program = self._program
-        known = program.functions.get(name) or program.classes.get(name)
+        known = program.functions.get(name) or program.classes.get(name) or program.lambdas.get(name)
         if known is not None:
             return known
         if name in program.imported:
@@ -175,18 +188,35 @@ class Walk(Calls):
         if name in METADATA or owner is NUMBER:
             return NUMBER
         if name in ("T", "mT", "H"):
-            self.found.append("transpose")
+            self._noted("transpose", [])
         return owner
+
+    def _operated(self, left: ast.expr, op: ast.operator, right: ast.expr, scope: dict[str, Any]) -> Any:
+        """`left op right`. A product of one thing with itself, and a root written as a power, are what else they are
+        called.
+        """
+        first = self._value(left, scope)
+        name = root(right) if isinstance(op, ast.Pow) else None
+        if isinstance(op, ast.Mult) and self._alike(left, right):
+            name = "pow"
+        if name is not None:
+            return NUMBER if first is NUMBER else self._noted(name, [first])
+        return self._binary(first, self._value(right, scope), op)
 
     def _binary(self, left: Any, right: Any, op: ast.operator | ast.cmpop) -> Any:
         if left is NUMBER and right is NUMBER:
             return NUMBER
-        # x * f(x) is no scaling: what was used before comes in a second time.
-        again = any(isinstance(value, Tensor) and value.used for value in (left, right))
         name = BINARY.get(type(op).__name__)
         if name:
-            self.found.append(f"{name}+" if again else name)
-        return taken_by(left, right)
+            return self._noted(name, [left, right])
+        self._use([left, right])
+        return Tensor()
+
+
+def _captured(pattern: ast.pattern) -> list[str]:
+    """Names that a pattern binds."""
+    found = (getattr(node, "name", None) or getattr(node, "rest", None) for node in ast.walk(pattern))
+    return [name for name in found if isinstance(name, str)]
 
 
 def _item(value: Any, place: ast.expr) -> Any:

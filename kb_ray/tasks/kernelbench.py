@@ -19,6 +19,7 @@ from kb_ray.tasks.table import file_rows
 
 DATASET = "ScalingIntelligence/KernelBench"
 LEVELS = (1, 2, 3, 4)
+_CHECKOUT = "give a checkout of KernelBench with --kernelbench-root or KERNELBENCH_ROOT"
 _INSTEAD = "where the hub is out of reach, clone KernelBench and give --kernelbench-root FOLDER, or an exported FILE"
 _NAME = "KernelBench"
 
@@ -49,16 +50,15 @@ def checkout_nearby() -> str | None:
 
 def _checkout_entries(root: str, levels: Collection[int] | None) -> list[Entry]:
     base = Path(root).expanduser()
+    if not base.is_dir():
+        raise ConfigError(f"kernelbench: there is no folder {base}; {_CHECKOUT}")
     base = base / _NAME if (base / _NAME).is_dir() else base
-    found = level_folders(base) if base.is_dir() else {}
+    found = level_folders(base)
     paths = {level: sorted(found[level].glob("*.py"), key=_by_number) for level in LEVELS if level in found}
     wanted = sorted(levels or paths or LEVELS)
     for level in wanted:
         if not paths.get(level):
-            raise ConfigError(
-                f"kernelbench: {base} holds no level{level}/*.py; give a checkout of KernelBench with "
-                "--kernelbench-root or KERNELBENCH_ROOT"
-            )
+            raise ConfigError(f"kernelbench: {base} holds no level{level}/*.py; {_CHECKOUT}")
     return [
         file_entry(path, f"kernelbench/{level}/{path.stem}", "kernelbench", level)
         for level in wanted

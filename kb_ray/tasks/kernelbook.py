@@ -19,7 +19,7 @@ from kb_ray.tasks.table import Rows, Table, file_rows
 
 DATASET = "GPUMODE/KernelBook"
 _INSTEAD = (
-    "where the hub is out of reach, give the data set's .parquet as --tasks kernelbook:PATH, or put it into a folder "
+    "where the hub is out of reach, give the data set's .parquet as kernelbook:PATH, or put it into a folder "
     f"{DATASET} of the current one"
 )
 CODE_COLUMNS = PYTORCH_COLUMNS
@@ -33,7 +33,7 @@ def kernelbook_table(path: str | None = None, wanted: Collection[str] = ()) -> T
     `path`: a .parquet or .jsonl file with the hub's columns; without it the hub is asked. Raises ConfigError
     where the data set cannot be had or lacks its program.
     """
-    columns, rows = _rows(path, {*CODE_COLUMNS, "uuid", *_CLASS_COLUMNS, *wanted}, _INSTEAD)
+    columns, rows = _rows(path, {*CODE_COLUMNS, "uuid", "licenses", *_CLASS_COLUMNS, *wanted}, _INSTEAD)
     column = code_column(columns, f"kernelbook:{path}" if path else DATASET, CODE_COLUMNS)
     return Table(columns, [f"kernelbook/{index}" for index in range(len(rows))], rows, partial(_task, column))
 
@@ -68,6 +68,7 @@ def _task(column: str, index: int, row: Row) -> Task:
             "entry_point": name,
             "name": name or row.get("module_name"),
             "uuid": row.get("uuid"),
+            "license": row.get("licenses"),
         },
         code_column=column,
         source="kernelbook",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,20 @@ _SHAPING = frozenset({
     "expand", "flatten", "permute", "repeat", "reshape", "split", "squeeze", "transpose", "unsqueeze", "view",
 })  # fmt: skip
 """Those of them whose arguments, as methods of a tensor, are sizes."""
-_CONTAINERS = frozenset({"Parameter", "Sequential", "ModuleList", "ModuleDict", "Tensor"})
+_NO_LAYER = re.compile(
+    r"^(Sequential|ModuleList|ModuleDict|ParameterList|ParameterDict|OrderedDict|Identity|Flatten|Unflatten|Variable)$"
+    r"|(Parameter|Tensor|Error|Exception|Warning)$"
+)
+"""Capitalised calls of constructors that make nothing which computes."""
+_CHAINS = frozenset({"Sequential", "ModuleList"})
+_HOLDING = _CHAINS | {"append", "extend", "insert", "add_module", "__init__"}
+"""Calls by which a chain, or the list it is made of, is given layers; `__init__` is that of a chain's subclass."""
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
+_NETWORK = re.compile(
+    r"^(torchvision\.models\..+|timm\.create_model|torch\.hub\.load"
+    r"|transformers\.([a-z]\w*\.)*[A-Z]\w*(Model|For[A-Z])\w*(\.(from_config|from_pretrained|_from_config))?)$"
+)
+"""Full names of what makes a whole network that is defined elsewhere."""
 _INPUTS = frozenset({"get_inputs", "get_init_inputs"})
 
 
@@ -46,15 +59,17 @@ class Shape:
     operators: int
     """`+`, `*`, `@` and the like in code that runs at each call."""
     calls: int
-    """Calls there that compute: torch functions, tensor methods, layers."""
+    """Calls there that compute: torch functions, tensor methods, layers, each layer of a `Sequential` too."""
     tokens: int
     """Names, constants and operators there."""
     layers: int
     """Layers made in constructors, those of loops and comprehensions counted once."""
+    stacked: bool
+    """Layers are made in a loop of a constructor: as many as it is told."""
     blocks: int
     """Classes of the file that others are built of."""
     whole: bool
-    """A layer or function that is an architecture by itself, such as attention or an LSTM."""
+    """A layer or function that is an architecture by itself, such as attention, an LSTM or a model of torchvision."""
     custom: bool
     """An algorithm of its own: a loop around computing code, or a gradient written by hand."""
     says_fused: bool
@@ -63,7 +78,7 @@ class Shape:
     @property
     def level(self) -> int:
         """1, 2 or 3."""
-        if self.whole or self.custom or self.blocks or self.layers >= MANY_LAYERS:
+        if self.whole or self.custom or self.blocks or self.stacked or self.layers >= MANY_LAYERS:
             return 3
         several = self.calls + self.operators >= 2
         return 2 if several or self.says_fused or self.tokens > MANY_TOKENS else 1
@@ -87,15 +102,19 @@ def shape_of(tree: ast.Module, entry_point: str | None = None) -> Shape:
     nodes = [node for body in bodies if not body.constructs for node in body.nodes]
     kinds = Counter(map(type, nodes))
     called = [name for node in nodes if isinstance(node, ast.Call) and (name := _called(node))]
-    made = [name for body in bodies if body.constructs for name in _made(body)]
+    constructors = [body for body in bodies if body.constructs]
+    made = [name for body in constructors for name in _made(body.nodes)]
+    stacked = any(any(_made(_parts(node))) for body in constructors for node in body.nodes if isinstance(node, _LOOPS))
+    held = max(sum(map(_held, constructors)), 0)
     return Shape(
         operators=kinds[ast.BinOp] + kinds[ast.AugAssign],
-        calls=sum(name not in _GLUE and name not in used for name in called),
+        calls=sum(name not in _GLUE and name not in used for name in called) + held,
         tokens=sum(kinds[kind] for kind in _LEAVES),
         layers=len(made),
+        stacked=stacked,
         blocks=len({name for name in made if name in used}),
-        whole=any(map(_WHOLE.search, [*called, *made])),
-        custom=any(map(_is_custom, bodies)),
+        whole=any(map(_WHOLE.search, [*called, *made])) or any(map(_NETWORK.match, _full_names(tree, used))),
+        custom=any(_is_custom(body, chain=held > 0 and not stacked) for body in bodies),
         says_fused=any(_FUSED.search(body.words) for body in bodies),
     )
 
@@ -178,28 +197,98 @@ _LEAVES = frozenset({ast.Name, ast.Constant, *ast.operator.__subclasses__()})
 
 
 def _called(node: ast.Call) -> str | None:
-    """`conv2d` of `F.conv2d(...)`, `self.conv2d(...)` and `conv2d(...)`."""
-    match node.func:
+    """`conv2d` of `F.conv2d(...)`, `self.conv2d(...)`, `self.conv2d[0](...)` and `conv2d(...)`."""
+    called = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+    match called:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
     return None
 
 
-def _made(body: _Body) -> Iterator[str]:
-    """Names of the classes, capitalised by custom, that are called."""
-    for node in body.nodes:
-        name = _called(node) if isinstance(node, ast.Call) else None
-        if name and name[0].isupper() and name not in _CONTAINERS:
-            yield name
+def _made(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Names of the layers' classes, capitalised by custom, that are called."""
+    return (name for node in nodes if (name := _layer(node)))
 
 
-def _is_custom(body: _Body) -> bool:
+def _layer(node: ast.AST) -> str | None:
+    name = _called(node) if isinstance(node, ast.Call) else None
+    return name if name and name[0].isupper() and not _NO_LAYER.search(name) else None
+
+
+def _held(constructor: _Body) -> int:
+    """How many more layers a call of its chains runs than it is calls: those in chains and lists, less the chains."""
+    inner = {part for node in constructor.nodes for value in _given(node) for part in ast.walk(value)}
+    outermost = {node for node in constructor.nodes if _is_chain(node)} - inner
+    return sum(map(bool, map(_layer, inner))) - len(outermost)
+
+
+def _is_chain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node) in _CHAINS
+
+
+def _given(node: ast.AST) -> list[ast.expr]:
+    """What is put into a chain or list; `self.add_module(...)` gives the module a layer that it calls by name."""
+    match node:
+        case ast.List():
+            return node.elts
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"))):
+            return []
+        case ast.Call() if _called(node) in _HOLDING:
+            return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return []
+
+
+def _parts(loop: ast.AST) -> Iterator[ast.AST]:
+    """What a loop does at each round."""
+    repeated = loop.body if isinstance(loop, ast.For | ast.While) else [getattr(loop, "elt", loop)]
+    return (node for part in repeated for node in ast.walk(part))
+
+
+def _is_custom(body: _Body, *, chain: bool) -> bool:
+    """A gradient by hand, or a loop around computing code; where the layers of a `chain` are counted one by one, a
+    loop that only calls them is none."""
     if body.name == "backward":
         return True
     loops = [] if body.constructs else [node for node in body.nodes if isinstance(node, ast.For | ast.While)]
+    return any(_computes(loop, _layers_run(loop) if chain else set()) for loop in loops)
+
+
+def _computes(loop: ast.AST, layers: set[str]) -> bool:
+    """Whether a round of a loop does more than to call `layers`."""
     return any(
-        isinstance(node, ast.Call | ast.BinOp) for loop in loops for part in loop.body for node in ast.walk(part)
+        isinstance(node, ast.BinOp)
+        or (isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in layers))
+        for node in _parts(loop)
     )
+
+
+def _layers_run(loop: ast.For | ast.While) -> set[str]:
+    """`layer` of `for layer in self.layers`."""
+    if not isinstance(loop, ast.For) or not any(getattr(node, "id", "") == "self" for node in ast.walk(loop.iter)):
+        return set()
+    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def _full_names(tree: ast.Module, used: dict[str, list[_Body]]) -> Iterator[str]:
+    """What is called or inherited from in the code that is used, at module level too, by the names of its packages."""
+    plain = [stmt for stmt in tree.body if not isinstance(stmt, ast.ClassDef | FunctionNode)]
+    nodes = [node for stmt in plain for node in ast.walk(stmt)]
+    nodes += [node for bodies in used.values() for body in bodies for node in body.nodes]
+    origins: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            origins |= {a.asname: a.name for a in node.names if a.asname}
+        elif isinstance(node, ast.ImportFrom):
+            origins |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    named = [node.func for node in nodes if isinstance(node, ast.Call)]
+    named += [base for stmt in tree.body if isinstance(stmt, ast.ClassDef) and stmt.name in used for base in stmt.bases]
+    for expression in named:
+        rest: list[str] = []
+        while isinstance(expression, ast.Attribute):
+            rest.insert(0, expression.attr)
+            expression = expression.value
+        if isinstance(expression, ast.Name):
+            yield ".".join([origins.get(expression.id, expression.id), *rest])
 
 
 def _spaced(name: str) -> str:

@@ -21,7 +21,7 @@ PYTORCH_COLUMNS = ("python_code", "pytorch_code")
 CODE_COLUMNS = ("reference_code", *PYTORCH_COLUMNS, "code")
 """Columns that may hold the reference program; the first one that is there counts, wherever the rows come from."""
 
-FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "entry_point", "input_shapes")
+FIELDS = ("code", "name", "task_id", "level", "problem_id", "uuid", "license", "entry_point", "input_shapes")
 """What a row may say of its task, by the name that its column has unless told otherwise."""
 
 Row = Mapping[str, Any]
@@ -100,7 +100,15 @@ def row_task(
         init_convention=program.init_convention,
         input_shapes=program.input_shapes,
         uuid=_text(row, "uuid"),
+        license=_license(row),
     )
+
+
+def _license(row: Row) -> str | None:
+    """One licence, or several in a list. Odd ones are passed over: the program is a task without them."""
+    told = row.get("license")
+    named = told if isinstance(told, list | tuple) else [told]
+    return ", ".join(one for one in named if isinstance(one, str) and one and one.isprintable()) or None
 
 
 def _text(row: Row, column: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 VERSION_KEY = b"kb_ray.schema_version"
 """Key of the version in a file's schema metadata."""
 
@@ -159,6 +159,7 @@ SCHEMA = pa.schema(
         "error": _TEXT,
         "created_at": _TEXT,
         "retrieved": _RETRIEVED,  # null where the prompt shows no examples
+        "license": _TEXT,
     },
     metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()},
 )

@@ -86,10 +86,10 @@ def task(code: str) -> Task:
 
 @pytest.fixture(scope="module")
 def look(evaluator: Evaluator) -> Look:
-    def look(asked: Task | str, max_bytes: int | None = None) -> Verdict:
+    def look(asked: Task | str, max_bytes: int | None = None, timeout_s: float = 30.0) -> Verdict:
         asked = task(asked) if isinstance(asked, str) else asked
         name = f"look-{hash((asked.reference_code, max_bytes))}"
-        return evaluator.evaluate(inspection(name, asked, BenchSettings(timeout_s=30), max_bytes))
+        return evaluator.evaluate(inspection(name, asked, BenchSettings(timeout_s=timeout_s), max_bytes))
 
     return look
 
@@ -128,6 +128,14 @@ def test_a_task_whose_size_depends_on_values_is_not_run_and_its_size_is_told_as_
     verdict = look(SOFTMAX.replace("torch.rand(2,", "torch.rand(int(torch.ones(2).sum()),"), max_bytes=1 << 30)
     assert (verdict.status, verdict.evidence.flags) == (Status.OK, ("size_unknown",))
     assert verdict.evidence.input_bytes is None
+
+
+def test_a_program_that_does_not_end_while_it_is_read_fails_whether_its_size_is_asked_for_or_not(look: Look) -> None:
+    for more in ({"max_bytes": 1 << 30}, {}):
+        verdict = look(SOFTMAX + "\n\nwhile True:\n    pass\n", timeout_s=3.0, **more)
+        assert verdict.status is Status.INFRA_ERROR
+        assert verdict.error is not None
+        assert "did not finish in time" in verdict.error.message
 
 
 def test_the_size_of_a_long_recurrent_network_is_told_and_it_is_run(look: Look) -> None:

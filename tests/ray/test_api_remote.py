@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import ray
 
-from kb_ray.bench import api
+from kb_ray.bench import api, front
 from kb_ray.bench.api import benchmark_batch, benchmark_kernelbench, benchmark_triton_kernel
 from kb_ray.records import Status
 
@@ -51,12 +54,16 @@ WRONG = KERNEL.replace("x + 1,", "x + 2,")
 FEW = {"n_correctness": 2, "n_trials": 3}
 
 
+def forget_fronts() -> None:
+    for actor in front.fronts.values():
+        ray.kill(actor, no_restart=True)
+    front.fronts.clear()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _front_ends_with_the_module(ray_cluster: Any) -> Iterator[None]:
     yield
-    for front in api._fronts.values():
-        ray.kill(front, no_restart=True)
-    api._fronts.clear()
+    forget_fronts()
 
 
 def test_remote_calls_return_references_to_the_same_mapping() -> None:
@@ -87,3 +94,30 @@ def test_the_cluster_gives_whole_verdicts_too() -> None:
     request = benchmark_kernelbench.request(WRONG, PROBLEM, **FEW)
     verdict = api.evaluate_on_ray(request)
     assert (verdict.status, verdict.env.device) == (Status.MISMATCH, "cpu")
+
+
+def test_threads_that_begin_together_hold_one_front(ray_cluster: Any) -> None:
+    forget_fronts()
+    request = benchmark_triton_kernel.request("def", REFERENCE, {"x": {"shape": [24], "dtype": "float32"}}, **FEW)
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> Status:
+        together.wait()
+        return api.evaluate_on_ray(request).status
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(ask, range(8))) == {Status.SYNTAX_ERROR}
+    # Handles that were made and forgotten would have ended the actor.
+    gc.collect()
+    assert len(front.fronts) == 1
+    assert api.evaluate_on_ray(request).status is Status.SYNTAX_ERROR
+
+
+def test_where_ray_fails_there_is_no_verdict_and_no_traceback(ray_cluster: Any) -> None:
+    request = benchmark_triton_kernel.request("def", REFERENCE, {"x": {"shape": [24], "dtype": "float32"}}, **FEW)
+    ray.kill(front.front(), no_restart=True)
+    verdict = api.evaluate_on_ray(request)
+    assert verdict.status is Status.INFRA_ERROR
+    assert verdict.error is not None
+    assert "\n" not in verdict.error.message
+    forget_fronts()

@@ -36,6 +36,11 @@ DOC = CODE.replace(
     "    out = torch",
     '    """Halves a tensor.\n\n    ```python\n    y = triton_kernel_wrapper(x)\n    ```\n    """\n    out = torch',
 )
+IN_STRING = CODE + 'MARK = "</triton>"\n'
+IN_DOCSTRING = CODE.replace("    out = torch", '    """Stands in <triton> and\n    </triton>\n    """\n    out = torch')
+IN_COMMENT = CODE.replace("    out = torch", "    # the answer ends with </triton>\n    out = torch")
+OPENED_IN_COMMENT = CODE.replace("    out = torch", "    # behind <triton>\n    out = torch")
+BEHIND_COMMENT = CODE + "\n# </triton> stands behind all of it\nSIZE = 256\n"
 STUB = "def triton_kernel_wrapper(x):\n    ...\n"
 
 
@@ -46,6 +51,10 @@ def fence(code: str, mark: str = "```python") -> str:
 
 def tag(code: str) -> str:
     return f"<triton>\n{code}</triton>\n"
+
+
+def numbered(code: str, form: str) -> str:
+    return "".join(form.format(n, line).rstrip() + "\n" for n, line in enumerate(code.splitlines(), 1))
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,23 @@ FOUND = {
         DOC.replace("Halves", "Answers in <triton> tags and </triton>"),
         "fence",
     ),
+    "closing tag in a string": Case(tag(IN_STRING) + PROSE, IN_STRING, "triton_tag"),
+    "both tags in a docstring": Case(PROSE + tag(IN_DOCSTRING), IN_DOCSTRING, "triton_tag"),
+    "closing tag in a comment": Case(tag(IN_COMMENT) + fence(DEMO), IN_COMMENT, "triton_tag"),
+    "opening tag in a comment": Case(tag(OPENED_IN_COMMENT), OPENED_IN_COMMENT, "triton_tag"),
+    "code goes on behind a closing tag in a comment": Case(
+        tag(OLD) + tag(BEHIND_COMMENT), BEHIND_COMMENT, "triton_tag"
+    ),
+    "closing tag in a comment only": Case(f"<triton>\n{IN_COMMENT}", IN_COMMENT, "triton_tag+unclosed"),
+    "closing tag in a comment of a fence": Case(tag(PROSE + fence(IN_COMMENT)), IN_COMMENT, "triton_tag"),
+    "tag behind a comment closes": Case(f"<triton>\n{CODE.rstrip()}  # done</triton>\n{PROSE}", CODE, "triton_tag"),
+    "tags behind comments close": Case(
+        tag(OLD.rstrip() + "  # old") + tag(CODE.rstrip() + "  # new"), CODE, "triton_tag"
+    ),
+    "line numbers and a blank": Case(fence(numbered(CODE, "{} {}")), CODE, "fence+mended"),
+    "aligned line numbers and a blank": Case(tag(numbered(CODE, "{:>3} {}")), CODE, "triton_tag+mended"),
+    "bare, with line numbers": Case(numbered(CODE, "{} {}"), CODE, "bare+mended"),
+    "line numbers and a tab": Case(fence(numbered(CODE, "{}\t{}")), CODE, "fence+mended"),
     "demo under if main": Case(
         fence(CODE + '\nif __name__ == "__main__":\n    print(1)\n'),
         CODE + '\nif __name__ == "__main__":\n    print(1)\n',

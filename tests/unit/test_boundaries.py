@@ -155,6 +155,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "compact",
         "bench.actor",
         "bench.api",
+        "bench.front",
         "bench.pool",
         "bench.watch",
         "bench.worker",

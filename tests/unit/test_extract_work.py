@@ -61,6 +61,16 @@ LOOPS = {
     "tags around code": filled(tag(CODE)),
     "tags around code that differs": counted(tag(CODE + "A = %\n")),
     "open tags around code": filled(f"<triton>\n{CODE}"),
+    "tags in comments": filled("# <triton> </triton>\n"),
+    "closing tags in comments": "<triton>\n" + counted("x = % # </triton>\n"),
+    "opening tags in comments": "<triton>\n" + counted("x = % # <triton>\n"),
+    "tags around comments that close them": counted("<triton>\nx = % # </triton>\n"),
+    "tags around broken code with comments that close them": counted("<triton>\nx = (% # </triton>\n"),
+    "tags around open docstrings": counted('<triton>\n"""%\n</triton>\n'),
+    "tags around open docstrings, never closed": counted('<triton>\n"""%\n'),
+    "tags around fences with tags in comments": counted("<triton>\n```python\nx = % # </triton>\n```\n"),
+    "tags and comments on one line": counted("<triton>x = % # </triton>"),
+    "numbered lines": counted("% x = (\n"),
     "thinking": filled(f"<think>\n{CODE}</think>\n"),
     "closing marks of thinking": filled("</think>\n"),
     "marks of thinking in comments": "import torch\n" + filled("    # <think>\n    y = 1\n"),
@@ -119,7 +129,15 @@ def test_long_degenerate_answers_are_quick(text: str, finish_reason: str, work: 
 
 
 @pytest.mark.parametrize(
-    "unit", ['```python\n"""doc %\n```\n', "<triton>\nx = (%\n", "x = (\n%,\n", tag(CODE + "A = %\n")]
+    "unit",
+    [
+        '```python\n"""doc %\n```\n',
+        "<triton>\nx = (%\n",
+        "x = (\n%,\n",
+        tag(CODE + "A = %\n"),
+        "<triton>\nx = % # </triton>\n",
+        '<triton>\n"""%\n</triton>\n',
+    ],
 )
 def test_twice_the_loop_is_twice_the_work(unit: str, work: list[int]) -> None:
     sums = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.synthetic_pairs import pairs
 from kb_ray.config import RunConfig
 from kb_ray.errors import ConfigError
 from kb_ray.prompts.budget import estimated_tokens
@@ -15,7 +16,8 @@ from kb_ray.prompts.opening import PromptSetting, opening_messages
 from kb_ray.raicl import Examples, ExampleSettings, examples_for, open_examples, opening
 from kb_ray.retrieve.search import Limits, Search
 from kb_ray.tasks.folder import builtin_entries
-from tests.unit.retrieve.material import lexical_index
+from kb_ray.traces.store import open_store
+from tests.unit.retrieve.material import lexical_build, lexical_index, rows_of, write_pairs
 
 PROMPT = PromptSetting(template="raicl", device="cpu")
 TASK = builtin_entries(None)[0].make()
@@ -118,3 +120,36 @@ def test_template_and_index_must_go_together(index: str, tmp_path: Path) -> None
 def test_without_an_index_an_opening_is_the_templates(index: str) -> None:
     plain = PROMPT.model_copy(update={"template": "terse"})
     assert opening(None, TASK, plain) == (opening_messages(TASK, plain), None)
+
+
+def test_an_index_without_anything_to_show_says_so_and_one_with_enough_does_not(index: str, tmp_path: Path) -> None:
+    cuda = [pair._replace(triton_code="__global__ void k() {}") for pair in pairs(20, 1)]
+    path = write_pairs(tmp_path / "c.jsonl", cuda, "cuda_code")
+    lexical_build(open_store(str(tmp_path / "index")), rows_of(f"file:{path}")).run()
+    examples = Examples(ExampleSettings(index=str(tmp_path / "index")))
+    assert examples.shortage is None
+    for number in range(4):
+        examples.opening(TASK.model_copy(update={"task_id": f"t/{number}"}), PROMPT)
+    told = (
+        "4 of 4 tasks looked up got fewer than 3 (4 none): 4 because the index has no more programs that are not CUDA"
+    )
+    assert examples.shortage == told
+    assert examples.summary.endswith(f"; {told}")
+    enough = Examples(ExampleSettings(index=index))
+    enough.opening(TASK, PROMPT)
+    assert (enough.shortage, "fewer" in enough.summary) == (None, False)
+
+
+def test_tasks_whose_examples_do_not_fit_are_told_with_the_reason(index: str) -> None:
+    examples = Examples(ExampleSettings(index=index, tokens=800, count=8))
+    _, retrieved = examples.opening(TASK, PROMPT)
+    assert 0 < len(retrieved.examples) < 8
+    assert examples.shortage == (
+        "1 of 1 tasks looked up got fewer than 8: 1 because no more fit into the tokens left for them"
+    )
+
+
+def test_a_model_for_an_index_of_words_is_refused(index: str) -> None:
+    with pytest.raises(ConfigError, match=r"--rag-model some/model: index .* is one of words") as caught:
+        open_examples(config(index, rag_model="some/model"), None)
+    assert "\n" not in str(caught.value)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kb_ray.bench.child.places import where_wrong
 from kb_ray.bench.child.tolerance import Tolerance, chunks, imprecise, is_inexact, wide, wrong_elements
 
 PRECISION = "precision"
@@ -134,23 +135,10 @@ def _pattern(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance, foun
     """How the wrong elements are wrong and where they lie, as far as a regularity was seen."""
     if not found.wrong:
         return None
-    how, where = _how(expected, got, allowed, found), _where(found, expected.numel())
+    where = where_wrong(torch.cat(found.where), found.wrong, found.last, tuple(expected.shape))
+    how = _how(expected, got, allowed, found)
     said = [how, where] if how and how.startswith(PRECISION) else [where, how]
     return ", ".join(part for part in said if part) or None
-
-
-def _where(found: _Found, total: int) -> str | None:
-    if found.wrong == total:
-        return "all elements" if total > 1 else None
-    # A wrong element may equal the right one by chance (a zero after ReLU), so most of the tail is enough.
-    tail = total - found.first
-    if found.first >= total // 16 > 0 and found.last >= total - max(tail // 8, 1) and found.wrong >= tail * 0.4:
-        return f"only the tail from flat index {found.first}"
-    where = torch.cat(found.where)
-    steps = where.diff()
-    if steps.numel() >= 2 and int(steps[0]) > 1 and bool((steps == steps[0]).all()):
-        return f"every {int(steps[0])}-th element from flat index {found.first}"
-    return None
 
 
 def _how(expected: torch.Tensor, got: torch.Tensor, allowed: Tolerance, found: _Found) -> str | None:

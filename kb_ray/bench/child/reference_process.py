@@ -169,9 +169,16 @@ class ReferenceProcess:
 
     def sizes(self, task: Task, timeout_s: float, limit: int) -> dict[str, int]:
         """Bytes of `inputs`, `weights` and `outputs` as far as they can be told without making them, up to `limit`."""
+        with self.lock:
+            try:
+                with self._own_fault():
+                    self._spawned()
+                    self._ask(Kind.LOAD, timeout_s, **_load_request(_SIZED, task), tf32=False)
+            except ReferenceFailed as failure:
+                # To be late with that says nothing of sizes: it would be late to run, too.
+                failure.late = False
+                raise
         with self.lock, self._own_fault():
-            self._spawned()
-            self._ask(Kind.LOAD, timeout_s, **_load_request(_SIZED, task), tf32=False)
             said = self._ask(Kind.SIZES, timeout_s, program=_SIZED, limit=limit)["bytes"]
             return {str(name): _count(size) for name, size in said.items()} if isinstance(said, dict) else {}
 

@@ -26,6 +26,12 @@ def every_eighth_off(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def changed(x: torch.Tensor, where: Any) -> torch.Tensor:
+    y = x.clone()
+    y[where] += drawn(*y[where].shape, seed=9).abs() + 1
+    return y
+
+
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
@@ -36,6 +42,10 @@ def every_eighth_off(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x.t().contiguous(), "transposed"),
         (without_tail, "only the tail from flat index 3000"),
         (every_eighth_off, "every 8-th element from flat index 5"),
+        (lambda x: changed(x, slice(None, None, 3)), "every 3-th row from 0"),
+        (lambda x: changed(x, (slice(None), slice(1, None, 5))), "every 5-th column from 1"),
+        (lambda x: changed(x, 7), "only row 7"),
+        (lambda x: changed(x, (slice(None), slice(48, None))), "only the tail from column 48"),
         (lambda x: x + 1e-3, "precision: each error is small, all elements"),
         (lambda x: drawn(64, 64, seed=3), "all elements"),
     ],
@@ -48,6 +58,32 @@ def test_regularities_of_wrong_elements_are_named(change: Any, pattern: str) -> 
 def test_a_matrix_written_in_the_other_order_is_seen_as_transposed() -> None:
     x = drawn(6, 10)
     assert "transposed" in (error_of(compare(x, x.t().contiguous().view(6, 10))).pattern or "")
+
+
+def test_a_pattern_is_seen_where_some_of_it_is_right_by_chance() -> None:
+    # Half of them are zeros that are right.
+    want = X.relu()
+    got = want.clone()
+    got.view(-1)[6::8] = 0
+    assert error_of(compare(want, got)).pattern == "every 8-th column from 6"
+    line = drawn(4096).relu()
+    thinned = line.clone()
+    thinned[6::8] = 0
+    assert error_of(compare(line, thinned)).pattern == "every 8-th element from flat index 6"
+
+
+def test_more_dimensions_are_counted_from_0() -> None:
+    x = drawn(4, 30, 9)
+    assert error_of(compare(x, changed(x, (slice(None), slice(2, None, 7))))).pattern == (
+        "every 7-th index of dimension 1 from 2"
+    )
+
+
+def test_a_few_wrong_elements_of_many_are_no_pattern() -> None:
+    for places in ([0, 6 * 64, 12 * 64 + 3], [0, 2, 4090]):
+        got = X.clone()
+        got.view(-1)[places] += torch.tensor([1.0, 7.0, -3.0])
+        assert error_of(compare(X, got)).pattern is None
 
 
 def test_scattered_wrong_elements_have_no_pattern() -> None:

@@ -61,8 +61,9 @@ def test_nothing_of_an_earlier_evaluation_is_left(
     results = tmp_path / "r"
     assert evaluated(stores[0], results, *BOTH) == 0
     assert "removed" not in capsys.readouterr().out
-    assert evaluated(stores[0], results) == 0
-    assert {JUDGED, "tritonrl.json"} <= names(results)
+    for more in ((), ("--gpu-hour-price", "2")):
+        assert evaluated(stores[0], results, *more) == 0
+        assert {JUDGED, "tritonrl.json"} <= names(results)
     (results / JUDGED).write_text("changed")
     assert evaluated(stores[1], results) == 0
     assert f"removed:   {results}/tritonrl.json: of an earlier evaluation" in capsys.readouterr().out

@@ -111,6 +111,13 @@ def test_an_estimate_is_no_gross_exaggeration(name: str) -> None:
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def words(letters: str, least: int, most: int, between: str = " ") -> st.SearchStrategy[str]:
+    """Words of so many letters each, of which a tokenizer can have learnt few."""
+    return st.lists(st.text(letters, min_size=least, max_size=most), min_size=200, max_size=400).map(between.join)
+
+
 HARD = {
     "lines and tabs": st.just("a\n\tb\n\t\tc\n" * 400),
     "names and commas": st.just("x, y, z\n" * 500),
@@ -119,6 +126,16 @@ HARD = {
     "random letters": st.text(LETTERS, min_size=400, max_size=2000),
     "random letters of both cases": st.text(LETTERS + LETTERS.upper(), min_size=400, max_size=2000),
     "random letters and digits": st.text(LETTERS + LETTERS.upper() + "0123456789", min_size=400, max_size=2000),
+    "words of three letters": words(LETTERS, 3, 3),
+    "words of four letters": words(LETTERS, 4, 4),
+    "words of three letters in a name": words(LETTERS, 3, 3, "_"),
+    "capitalised words of three letters": words(LETTERS, 3, 3).map(lambda text: text.title().replace(" ", "")),
+    "capitalised words of rare letters": words("jkqvwxyzu", 3, 3).map(lambda text: text.title().replace(" ", "")),
+    "rare letters": words("jkqvwxzu", 3, 4),
+    "rare letters with vowels": st.lists(st.text("jkqvwxz", min_size=3, max_size=3), min_size=200).map("u ".join),
+    "rare letters between vowels": words("jkqvwxz", 6, 6).map(lambda text: "o".join(text).replace("o o", " ")),
+    "capitals": words(LETTERS.upper(), 1, 14),
+    "rare capitals": words("JKQVWXZU", 1, 14, "_"),
     "any characters of a keyboard": st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=400),
     "any characters": st.text(min_size=200, max_size=900),
 }

@@ -109,6 +109,21 @@ DISGUISES = {
     "        self.weight = nn.Parameter(lin.weight)\n        self.bias = nn.Parameter(lin.bias)\n"
     "        self.scaling_factor = scaling_factor\n\n    def forward(self, x, fn=module_fn):\n"
     "        return fn(x, self.weight, self.bias, self.scaling_factor)\n",
+    "a lambda": PLAIN.replace("        x = self.act(x)\n", "        f = lambda v: self.act(v)\n        x = f(x)\n"),
+    "a lambda of the module": PLAIN.replace("nn.ReLU()", "lambda v: v.relu()"),
+    "a function within": PLAIN.replace(
+        "        x = self.linear(x)\n", "        def f(v):\n            return self.linear(v)\n\n        x = f(x)\n"
+    ),
+    "cases": PLAIN.replace(
+        "        x = self.act(x)\n",
+        "        match x:\n            case torch.Tensor() as t:\n                x = self.act(t)\n",
+    ),
+    "tried": PLAIN.replace(
+        _LINES,
+        "        try:\n            x = self.linear(x)\n        except ValueError:\n            raise\n        else:\n"
+        "            x = self.act(x)\n        finally:\n            x = x * self.scaling_factor\n"
+        "        return x.sum(dim=1, keepdim=True)",
+    ),
     "other sizes": PLAIN.replace("512", "64").replace("16", "4"),
     "annotations": PLAIN.replace("def forward(self, x):", "def forward(self, x: torch.Tensor) -> torch.Tensor:"),
     "mark and line ends": "\ufeff" + PLAIN.replace("\n", "\r\n"),

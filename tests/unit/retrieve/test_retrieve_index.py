@@ -181,7 +181,20 @@ def test_vectors_of_another_shape_and_pickled_ones_are_refused(tmp_path: Path, s
             Index(store.uri)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 99}', b'{"format": 1, "count": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"format": 99}',
+        b'{"format": 1, "count": 3}',
+        b"[" * 100_000,
+        b'{"format": 2, "request": ' + b'{"a":' * 50_000,
+    ],
+    ids=lambda content: content[:40].decode(),
+)
 def test_metadata_that_is_none_is_one_line(tmp_path: Path, content: bytes) -> None:
     lexical_index(tmp_path)
     (tmp_path / "index" / INFO_KEY).write_bytes(content)

@@ -64,7 +64,7 @@ def test_check_finds_a_checkout_where_a_run_does(
     monkeypatch.setenv("KB_RAY_KERNELBENCH_ROOT", "gone/first")
     for flags, named in (([], "gone/first"), (["--kernelbench-root", "gone/flag"], "gone/flag")):
         assert main(["check", "kernelbench:1", *flags]) == 2
-        assert f"{named} holds no level1" in capsys.readouterr().err
+        assert f"there is no folder {named};" in capsys.readouterr().err
 
 
 def test_a_row_of_the_hub_without_a_name_is_told_and_skipped(hub: Path) -> None:
@@ -92,7 +92,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = [MODULE % ("Gate", 1) + MODULE % ("Mix", 2), "def f(:", MODULE % ("Sum", 3)]
     named = [("Gate", "Gate"), ("Gone", "Gone"), ("Renamed", "Sum")]
     rows = [
-        {"python_code": code, "triton_code": "", "entry_point": e, "module_name": m, "uuid": i, "stars": 3}
+        {
+            "python_code": code,
+            "triton_code": "",
+            "entry_point": e,
+            "module_name": m,
+            "uuid": i,
+            "licenses": ["MIT", "X11"],
+        }
         for i, (code, (e, m)) in enumerate(zip(programs, named, strict=True))
     ]
     pq.write_table(pa.Table.from_pylist(rows), book / "train.parquet")
@@ -111,6 +118,7 @@ def test_kernelbook_rows_name_their_class_and_keep_index_and_uuid(hub: Path) -> 
         ("kernelbook/0", "Gate", "0", "args_kwargs"),
         ("kernelbook/2", "Sum", "2", "args_kwargs"),
     ]
+    assert {task.license for task in tasks} == {"MIT, X11"}
     assert len(skipped) == 1
     assert skipped[0].startswith("GPUMODE/KernelBook row 1: ")
 

@@ -36,6 +36,8 @@ def module(forward: str, made: str = "pass", docstring: str = "pass") -> str:
 
 ONE_LAYER = "self.fc = nn.Linear(8, 8)"
 CONV_BN = "self.conv = nn.Conv2d(3, 8, 3); self.bn = nn.BatchNorm2d(8)"
+LAYERS = "nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()"
+CHAIN = f"self.net = nn.Sequential({LAYERS})"
 MANY = "; ".join(f"self.l{i} = nn.Linear(8, 8)" for i in range(6))
 EXAMPLES = [
     # One operation, whatever surrounds it.
@@ -64,6 +66,54 @@ EXAMPLES = [
     ("called a fusion", 2, "def reference_impl(x):\n    '''Bias fusion.'''\n    return x.relu()\n"),
     ("said to be combined", 2, module("return torch.relu(x)", docstring='"""Combined operators."""')),
     ("long", 2, module("return torch.stack([" + "x, " * (MANY_TOKENS + 1) + "])")),
+    # What a module holds counts as if its calls were written out.
+    ("one layer in a chain", 1, module("return self.net(x)", "self.net = nn.Sequential(nn.Linear(8, 8))")),
+    ("a chain of a layer and a reshape", 1,
+     module("return self.net(x)", "self.net = nn.Sequential(nn.Flatten(), nn.Linear(8, 8))")),
+    ("a layer by name", 1, module("return self.fc(x)", "self.add_module('fc', nn.Linear(8, 8))")),
+    ("one layer in a list", 1, module("return self.net[0](x)", "self.net = nn.ModuleList([nn.Linear(8, 8)])")),
+    ("conv, norm, activation in a chain", 2, module("return self.net(x)", CHAIN)),
+    ("a chain in a chain", 2, module("return self.net(x)", f"self.net = nn.Sequential(nn.Sequential({LAYERS}))")),
+    ("a chain with names", 2, module("return self.net(x)",
+     "self.net = nn.Sequential(OrderedDict([('a', nn.Linear(8, 8)), ('b', nn.ReLU())]))")),
+    ("a chain of a list", 2, module("return self.net(x)", f"layers = [{LAYERS}]; self.net = nn.Sequential(*layers)")),
+    ("a chain of a list that grows", 2, module("return self.net(x)",
+     "l = []; l.append(nn.Linear(8, 8)); l.append(nn.ReLU()); self.net = nn.Sequential(*l)")),
+    ("a chain that grows", 2, module("return self.net(x)", "self.net = nn.Sequential(); "
+     "self.net.add_module('a', nn.Linear(8, 8)); self.net.add_module('b', nn.ReLU())")),
+    ("a chain by inheritance", 2, "class Model(nn.Sequential):\n    def __init__(self):\n"
+     "        super().__init__(nn.Linear(8, 8), nn.ReLU())\n"),
+    ("a list of layers, run one by one", 2, module(
+     "\n        for layer in self.net:\n            x = layer(x)\n        return x",
+     f"self.net = nn.ModuleList([{LAYERS}])")),
+    ("a list of layers, called by index", 2,
+     module("return self.net[1](self.net[0](x))", "self.net = nn.ModuleList([nn.Linear(8, 8), nn.ReLU()])")),
+    ("two chains of one layer", 2, module("return self.b(self.a(x))",
+     "self.a = nn.Sequential(nn.Linear(8, 8)); self.b = nn.Sequential(nn.ReLU())")),
+    ("a chain of many layers", 3, module("return self.net(x)", f"self.net = nn.Sequential({LAYERS}, {LAYERS})")),
+    ("a chain as long as it is told", 3, module("return self.net(x)", "ls = []"
+     "\n        for n in [8, 8]:\n            ls.append(nn.Linear(n, n))\n        self.net = nn.Sequential(*ls)")),
+    ("a chain made by a comprehension", 3, module("return self.net(x)",
+     "self.net = nn.Sequential(*[nn.Linear(n, n) for n in [8, 8]])")),
+    ("a list of layers as long as it is told", 3, module(
+     "\n        for layer in self.net:\n            x = layer(x)\n        return x",
+     "self.net = nn.ModuleList(nn.Linear(n, n) for n in [8, 8])")),
+    # Networks that others define.
+    ("a model of transformers by name", 3, "from transformers import AutoModelForCausalLM, AutoConfig\n"
+     + module("return self.m(x)", "self.m = AutoModelForCausalLM.from_pretrained('m', config=y)")),
+    ("a model of transformers by its configuration", 3, "import transformers as tf\n"
+     + module("return self.m(x)", "self.m = tf.AutoModel.from_config(tf.AutoConfig.from_pretrained('m'))")),
+    ("a class of transformers", 3, "from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel\n"
+     + module("return self.m(x)", "self.m = GPT2LMHeadModel(y)")),
+    ("a model of torchvision", 3, "import torchvision\n"
+     + module("return self.m(x)", "self.m = torchvision.models.resnet18()")),
+    ("a model of torchvision at module level", 3, "from torchvision import models as tvm\nNET = tvm.vgg16()\n"
+     + module("return NET(x)")),
+    ("a model of torchvision, inherited", 3, "from torchvision.models import ResNet\n"
+     "class Model(ResNet):\n    pass\n"),
+    ("a configuration of transformers", 1, "from transformers import AutoConfig\n"
+     + module("return torch.relu(x)", "self.c = AutoConfig.from_pretrained('m')")),
+    ("an operation of torchvision", 1, "import torchvision\n" + module("return torchvision.ops.nms(x, y, 0.5)")),
     # Architectures and algorithms.
     ("many layers", 3, module("return self.l0(x)", MANY)),
     ("attention", 3, module("return self.a(x, x, x)", "self.a = nn.MultiheadAttention(8, 2)")),
