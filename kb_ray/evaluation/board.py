@@ -1,7 +1,7 @@
 """Metrics of an evaluation for TensorBoard, beside training's: the third document's names, under `Eval/`.
 
-What training logs too is counted here as there, over answers and over the episodes that have one; the rest is what
-the table shows. Says which name each number gets and writes one event file. Does not compute metrics.
+What training logs too is counted by the same code (`score.logged`); the rest is what the table shows. Says which name
+each number gets and writes one event file. Does not compute metrics.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pathlib import Path
 
 from kb_ray.errors import ConfigError
 from kb_ray.records import Status
+from kb_ray.score.logged import Answer, multiturn, quality, spread
 from kb_ray.score.metrics import best_speedups
-from kb_ray.score.outcomes import Outcome, TurnOutcome
-from kb_ray.score.summary import Answers, Estimate, Scope, Summary
+from kb_ray.score.outcomes import Outcome
+from kb_ray.score.summary import Answers, Estimate, Summary
 
 
 def log(folder: str, step: int, summary: Summary, found: Sequence[Outcome]) -> int:
@@ -41,8 +42,9 @@ def log(folder: str, step: int, summary: Summary, found: Sequence[Outcome]) -> i
 def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
     """Name -> value; what is not defined is left out. `kept` are the judged episodes of unflagged tasks."""
     part = summary.overall
-    values = _spread("Reward", _rewards(kept)) | _quality([turn for item in kept for turn in item.turns])
-    values |= _multiturn([item for item in kept if item.turns])
+    answers = [_answers(item) for item in kept]
+    values = spread("Reward", _rewards(kept)) | quality([answer for own in answers for answer in own])
+    values |= multiturn(answers)
     values |= _defined(
         {
             "BestOfTurns/ValidRate": part.best.valid,
@@ -53,7 +55,6 @@ def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
             "Speedup/GeoMean": part.best.speedup_geomean,
             **{f"pass_at_k/{item.k}": item.estimate for item in part.pass_at_k},
             **_fast("fast_p", part.best),
-            **_turns(part),
         }
     )
     for name in summary.by_level:
@@ -65,42 +66,11 @@ def scalars(summary: Summary, kept: Sequence[Outcome]) -> dict[str, float]:
     return {f"Eval/{name}": value for name, value in values.items()}
 
 
-def _spread(name: str, rewards: Sequence[float]) -> dict[str, float]:
-    if not rewards:
-        return {}
-    return {
-        f"{name}/Mean": statistics.fmean(rewards),
-        f"{name}/StdDev": statistics.pstdev(rewards),
-        f"{name}/Min": min(rewards),
-        f"{name}/Max": max(rewards),
-    }
-
-
-def _quality(turns: Sequence[TurnOutcome]) -> dict[str, float]:
-    """Shares of answers, whichever turn they were given in."""
-    if not turns:
-        return {}
-    return {
-        "KernelQuality/FormatRate": statistics.fmean(turn.valid for turn in turns),
-        "KernelQuality/CompileRate": statistics.fmean(turn.compiled for turn in turns),
-        "KernelQuality/CorrectRate": statistics.fmean(turn.correct for turn in turns),
-        "KernelQuality/CheatRate": statistics.fmean(turn.status == Status.HACK.value for turn in turns),
-        "multiturn/compile_rate": statistics.fmean(turn.compiled for turn in turns),
-        "multiturn/correct_rate": statistics.fmean(turn.correct for turn in turns),
-    }
-
-
-def _multiturn(begun: Sequence[Outcome]) -> dict[str, float]:
-    """Of the episodes that have an answer."""
-    if not begun:
-        return {}
-    ends = [len(item.turns) if item.solved_at is None else item.solved_at + 1 for item in begun]
-    solved = statistics.fmean(item.solved_at is not None for item in begun)
-    return {
-        "multiturn/success_rate": solved,
-        "multiturn/avg_turns": statistics.fmean(ends),
-        "multiturn/max_correct_per_trajectory": solved,
-    }
+def _answers(item: Outcome) -> list[Answer]:
+    return [
+        Answer(turn.valid, turn.compiled, turn.correct, turn.status == Status.HACK.value, turn.passed)
+        for turn in item.turns
+    ]
 
 
 def _rewards(kept: Sequence[Outcome]) -> list[float]:
@@ -109,15 +79,6 @@ def _rewards(kept: Sequence[Outcome]) -> list[float]:
 
 def _fast(name: str, answers: Answers) -> dict[str, Estimate]:
     return {f"{name}/{item.p:g}": item.share for item in answers.fast_p}
-
-
-def _turns(part: Scope) -> dict[str, Estimate]:
-    """Rates of each turn's answers; turns count from 1."""
-    found = {}
-    for turn in part.turns:
-        found[f"multiturn/turn_{turn.turn}/compile_rate"] = turn.answers.compiled
-        found[f"multiturn/turn_{turn.turn}/correct_rate"] = turn.answers.correct
-    return found
 
 
 def _defined(estimates: Mapping[str, Estimate]) -> dict[str, float]:

@@ -1,17 +1,16 @@
-"""What one step of training was, as the names and numbers of the third document's tables. Pure.
+"""What one step of training was, under the names of the third document's tables. Pure.
 
-A trajectory is one try; its reward is the best score of its turns. Rates of kernel quality are over answers. Turns
-count from 1.
+A trajectory is one try; its reward is the best score of its turns. What rates are over stands in `score.logged`.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kb_ray.learn.rollouts import Try
 from kb_ray.learn.samples import Made
 from kb_ray.records import Status, Turn, Verdict
+from kb_ray.score.logged import Answer, multiturn, quality, spread
 
 Groups = Sequence[Sequence[Try]]
 
@@ -19,13 +18,14 @@ Groups = Sequence[Sequence[Try]]
 def of_rollouts(groups: Groups, per_level: bool = True) -> dict[str, float]:
     """Rewards, kernel quality, turns. What nothing was seen of is left out."""
     tries = [one for group in groups for one in group]
-    found = _rewards("Reward", tries) | _quality([turn.verdict for one in tries for turn in one.state.turns])
-    found |= _multiturn(tries)
+    answers = [[_answer(turn.verdict) for turn in one.state.turns] for one in tries]
+    found = spread("Reward", trajectory_rewards(tries)) | quality([answer for own in answers for answer in own])
+    found |= multiturn(answers)
     for level in (
         sorted({one.state.task.level for one in tries if one.state.task.level is not None}) if per_level else ()
     ):
         own = [one for one in tries if one.state.task.level == level]
-        rewards = _rewards(f"PerLevel/{level}/Reward", own)
+        rewards = spread(f"PerLevel/{level}/Reward", trajectory_rewards(own))
         found |= {name.replace("/Mean", "Mean"): value for name, value in rewards.items() if name.endswith("/Mean")}
         found[f"PerLevel/{level}/CorrectRate"] = share([one for one in own if one.steps], _solved)
     return found
@@ -99,53 +99,6 @@ def _solved(one: Try) -> bool:
     return any(turn.verdict.correct for turn in one.state.turns)
 
 
-def _rewards(name: str, tries: Sequence[Try]) -> dict[str, float]:
-    rewards = trajectory_rewards(tries)
-    if not rewards:
-        return {}
-    return {
-        f"{name}/Mean": statistics.fmean(rewards),
-        f"{name}/StdDev": statistics.pstdev(rewards),
-        f"{name}/Min": min(rewards),
-        f"{name}/Max": max(rewards),
-    }
-
-
-def _quality(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    if not verdicts:
-        return {}
-    tests: Mapping[str, Sequence[bool]] = {
-        "FormatRate": [v.valid for v in verdicts],
-        "CompileRate": [v.compiled for v in verdicts],
-        "CorrectRate": [v.correct for v in verdicts],
-        "CheatRate": [v.status is Status.HACK for v in verdicts],
-    }
-    return {f"KernelQuality/{name}": statistics.fmean(values) for name, values in tests.items()}
-
-
-def _multiturn(tries: Sequence[Try]) -> dict[str, float]:
-    """The third document's multi-turn metrics, of tries that have a turn."""
-    begun = [one.state.turns for one in tries if one.state.turns]
-    if not begun:
-        return {}
-    first = [next((turn.index + 1 for turn in turns if turn.verdict.correct), len(turns)) for turns in begun]
-    verdicts = [turn.verdict for turns in begun for turn in turns]
-    solved = [any(turn.verdict.correct for turn in turns) for turns in begun]
-    found = {
-        "multiturn/success_rate": statistics.fmean(solved),
-        "multiturn/avg_turns": statistics.fmean(first),
-        "multiturn/compile_rate": statistics.fmean(v.compiled for v in verdicts),
-        "multiturn/correct_rate": statistics.fmean(v.correct for v in verdicts),
-        "multiturn/max_correct_per_trajectory": statistics.fmean(
-            max(1.0 if t.verdict.correct else _passed(t.verdict) for t in turns) for turns in begun
-        ),
-    }
-    for number in range(1, max(map(len, begun)) + 1):
-        own = [turns[number - 1].verdict for turns in begun if len(turns) >= number]
-        found[f"multiturn/turn_{number}/compile_rate"] = statistics.fmean(v.compiled for v in own)
-        found[f"multiturn/turn_{number}/correct_rate"] = statistics.fmean(v.correct for v in own)
-    return found
-
-
-def _passed(verdict: Verdict) -> float:
-    return verdict.tests_passed / verdict.tests_total if verdict.tests_total else 0.0
+def _answer(verdict: Verdict) -> Answer:
+    passed = verdict.tests_passed / verdict.tests_total if verdict.tests_total else 0.0
+    return Answer(verdict.valid, verdict.compiled, verdict.correct, verdict.status is Status.HACK, passed)

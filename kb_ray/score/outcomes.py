@@ -25,6 +25,8 @@ class TurnOutcome(NamedTuple):
     correct: bool
     trusted: bool
     timed: bool
+    passed: float
+    """Share of tests passed, 0 to 1."""
     speedup: float | None
     """Reference time over kernel time, of a correct, trusted and timed kernel; None for every other."""
     reward: float
@@ -138,6 +140,7 @@ def _turn(turn: Turn) -> TurnOutcome:
         correct=verdict.correct,
         trusted=verdict.trusted,
         timed=verdict.timed,
+        passed=verdict.tests_passed / verdict.tests_total if verdict.tests_total else 0.0,
         speedup=verdict.speedup if counts else None,
         reward=staged(verdict),
         has_code=turn.triton_code is not None,
