@@ -50,7 +50,7 @@ def test_sources_of_several_licences_are_other_and_each_is_named(tmp_path: Path)
     head, body = card_of(tmp_path, TOLD[0], story("fast", of=book))
     assert head["license"] == "other"
     assert "| kernelbench | mit |" in body
-    assert "| kernelbook | unknown: each program has the licence of the repository" in body
+    assert "| kernelbook | unknown: each program has the licence of its repository" in body
 
 
 @pytest.mark.parametrize("view", ["rl", "preference", "raw", "seed1"])

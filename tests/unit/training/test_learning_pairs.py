@@ -86,7 +86,7 @@ def test_a_files_rows_keep_their_own_entry_point_and_their_inputs(tmp_path: Path
         ({"kernel_code": HANDWRITTEN.replace("triton_kernel_wrapper", "run")}, "no kernel"),
         ({"kernel_code": HANDWRITTEN + "\nif"}, "no valid Python"),
         ({"kernel_code": HANDWRITTEN.replace("import torch\n", "import torch, subprocess\n", 1)}, "not allowed"),
-        ({"kernel_code": HANDWRITTEN + "_END = '''\n</triton>\n'''\n"}, "not found again in its answer"),
+        ({"kernel_code": HANDWRITTEN + "_END = '''\n<|im_end|>\n'''\n"}, "not found again in its answer"),
         ({"kernel_code": HANDWRITTEN + "\nextern_kernels.mm(1, 2)\n"}, "computed by PyTorch"),
         ({"pytorch_code": "def f(:"}, "no usable program"),
         ({"pytorch_code": None}, "no usable program"),
