@@ -141,7 +141,9 @@ def test_a_program_that_does_not_end_while_it_is_read_fails_whether_its_size_is_
 def test_the_size_of_a_long_recurrent_network_is_told_and_it_is_run(look: Look) -> None:
     """By steps it would take a minute on the meta device, which is broken off, and the size be unknown."""
     verdict = look(LSTM, max_bytes=1 << 30)
-    assert (verdict.status, verdict.evidence.flags) == (Status.OK, ())
+    assert verdict.status is Status.OK
+    # Its outputs are so small that KernelBench's tolerance takes another seed's for them now and then.
+    assert set(verdict.evidence.flags) <= {"other_output_passes_kernelbench"}
 
 
 def test_a_task_below_the_limit_is_run(look: Look) -> None:
