@@ -24,6 +24,7 @@ from typing import Literal
 
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.gpu_node import gpu_node
+from kb_ray.bench.package_path import package_path
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.bench.static import check_static
 from kb_ray.bench.sweep import claim, remove
@@ -237,8 +238,7 @@ class Evaluator:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         fault = "later" if self._fault and not self._started else "start" if self._fault == "always" else None
         config = {
-            "path": [p for p in sys.path if p and os.path.isdir(p)] + [str(Path(__file__).parents[2])],
-            "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
+            "path": package_path(), "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
             "run_dir": str(self.run_dir), "bounds": self._bounds and dict(self._bounds), "fault": fault,
             "node": node and node.path,
         }  # fmt: skip
