@@ -38,13 +38,13 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
     for episode in filter(sieve.episode, read_episodes(found)):
         task, reason = episode.task, episode.stop_reason
         if task.source != "kernelbench" or task.level is None or task.problem_id is None:
-            sieve.refuse("answers to tasks that are not KernelBench's")
+            sieve.count("answers to tasks that are not KernelBench's")
         elif reason in REDONE_ON_RESUME:
-            sieve.refuse("episodes that our side or the model's server failed")
+            sieve.count("episodes that our side or the model's server failed")
         elif episode.best_turn is None or (code := episode.turns[episode.best_turn].triton_code) is None:
-            sieve.refuse("episodes without code")
+            sieve.count("episodes without code")
         elif not defines_entry(code):
-            sieve.refuse(f"answers without {_ENTRY}")
+            sieve.count(f"answers without {_ENTRY}")
         elif best_passes(episode, sieve):
             number = numbers[task.level, task.problem_id][episode.sample]
             name = f"level_{task.level}_problem_{task.problem_id}_sample_{number}_kernel.py"

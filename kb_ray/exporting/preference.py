@@ -72,7 +72,7 @@ def _pairs(found: Survey, options: ExportOptions, sieve: Sieve) -> list[Pair]:
     for episode, place, turn in _answers(found, sieve):
         verdict, right = turn.verdict, sound(episode.task, turn.verdict)
         if verdict.status is Status.INFRA_ERROR or (verdict.correct and not right):
-            sieve.refuse("answers whose verdict cannot be relied on")
+            sieve.count("answers whose verdict cannot be relied on")
         elif sieve.answer(episode.task, verdict) and sieve.novel(episode.task, turn.triton_code, correct=right):
             progress = 1000 * STAGE_ORDER[verdict.stage] + verdict.tests_passed
             answer = Answer(*place, right, trusted_speedup(verdict), progress, hash(turn.completion.text) or 1)

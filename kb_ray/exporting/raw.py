@@ -33,7 +33,7 @@ def best_passes(episode: Episode, sieve: Sieve) -> bool:
     """Whether an episode's best turn passes; one without turns does where nothing is asked of answers."""
     if episode.best_turn is None:
         if sieve.asks_of_answers:
-            sieve.refuse("episodes without an answer")
+            sieve.count("episodes without an answer")
         return not sieve.asks_of_answers
     best = episode.turns[episode.best_turn]
     return sieve.answer(episode.task, best.verdict) and sieve.novel(

@@ -66,7 +66,7 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
                 row = _row(episode, turn, stored, options)
                 if row["reward"] is None:
                     on_cpu = turn.verdict.env.device == "cpu" and not options.allow_untimed
-                    sieve.remark(
+                    sieve.count(
                         "rows without a reward" + (" (a CPU's verdicts: see --allow-untimed)" if on_cpu else "")
                     )
                 yield row

@@ -38,7 +38,7 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[tuple[
     shared = _shared_keys(found)
     for episode in filter(sieve.episode, read_episodes(found)):
         if not episode.turns:
-            sieve.refuse("episodes without an answer")
+            sieve.count("episodes without an answer")
         elif best_passes(episode, sieve):
             record = make(episode, _key(episode.task, episode.sample, shared))
             yield record, _counted(episode, options)

@@ -40,7 +40,7 @@ def rows(found: Survey, options: ExportOptions, sieve: Sieve) -> Iterator[dict[s
     for episode in filter(sieve.episode, read_episodes(found)):
         turn = chosen(episode, options)
         if turn is None:
-            sieve.refuse(f"--keep {options.keep}")
+            sieve.count(f"--keep {options.keep}")
         elif sieve.answer(episode.task, turn.verdict) and sieve.novel(
             episode.task, turn.triton_code, correct=turn.verdict.correct
         ):

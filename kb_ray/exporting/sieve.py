@@ -60,12 +60,8 @@ class Sieve:
         """Whether an answer with this verdict passes."""
         return self._passes(self._of_answers, lambda test: test(task, verdict))
 
-    def refuse(self, reason: str) -> None:
-        """Count one answer that the view itself leaves out."""
-        self.removed[reason] += 1
-
-    def remark(self, what: str) -> None:
-        """Count one row that is there, of which something is to be said."""
+    def count(self, what: str) -> None:
+        """One more answer that the view leaves out by itself, or of which the account is to say something."""
         self.removed[what] += 1
 
     def novel(self, task: Task, code: str | None, *, correct: bool) -> bool:

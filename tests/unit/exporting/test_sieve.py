@@ -50,7 +50,7 @@ def test_source_and_level_are_asked_of_episodes_and_the_account_names_each_flag(
     assert not sieve.episode(story("fast", of=task(level=None)))
     assert sieve.answer(task(), verdict("fast"))
     assert not sieve.answer(task(), verdict("slow"))
-    sieve.refuse("episodes without an answer")
+    sieve.count("episodes without an answer")
     assert sieve.episodes == 4
     assert sieve.account() == (
         "--source builtin,folder removed 1 episode, --level 1 removed 2 episodes, --min-speedup 2 removed 1 answer, "
