@@ -20,6 +20,8 @@ _COMPILE_TYPES = frozenset(
 )  # fmt: skip
 _ILLEGAL = ("illegal memory access", "misaligned address", "illegal address", "invalid address space")
 _OOM = ("out of memory", "cannot allocate memory", "can't allocate memory", "failed to allocate")
+_NO_ROOM = ("out of memory", "busy or unavailable")
+"""What CUDA says on a card whose memory somebody has taken: to who allocates, and to who makes a context."""
 _NEEDS_GPU = (
     "0 active drivers", "not compiled with cuda", "found no nvidia driver", "no cuda gpus are available",
     "no cuda-capable device", "requires cuda", "cudagetdevicecount", "libcuda.so",
@@ -28,6 +30,11 @@ NEEDS_GPU_FLAG = "needs_gpu"
 _DETAIL_LINES = 14
 
 Blame = tuple[Status, Stage, ErrorDetail]
+
+
+def lacks_memory(message: str) -> bool:
+    """Whether an error of CUDA's may only say that others have taken the card's memory."""
+    return any(words in message for words in _NO_ROOM)
 
 
 class Failed(Exception):

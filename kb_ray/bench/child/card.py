@@ -67,6 +67,10 @@ class Card:
         """Bytes of all that there is: while they are reserved no other evaluation is on the device."""
         return self.budget.total or 0
 
-    def room(self, case_bytes: int | None) -> int:
-        """Bytes that an evaluation with cases of this size takes."""
-        return PROCESS_BYTES + CASES_HELD * (case_bytes or 0)
+    def room(self, case_bytes: int | None, one_more: bool = False) -> int:
+        """Bytes that an evaluation with cases of this size takes; `one_more`: a case is made ahead."""
+        return PROCESS_BYTES + (CASES_HELD + one_more) * (case_bytes or 0)
+
+    def fits_one_more(self, case_bytes: int | None) -> bool:
+        """Whether the device has memory for an evaluation that makes a case ahead."""
+        return self.budget.total is not None and self.room(case_bytes, one_more=True) <= self.budget.total

@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 
 import torch
 
 from kb_ray.bench.child import blame
 from kb_ray.bench.child.ablation import not_computed_by_kernels
+from kb_ray.bench.child.ahead import Ahead
 from kb_ray.bench.child.blame import Failed
 from kb_ray.bench.child.cancelling import Cancellation
 from kb_ray.bench.child.card import Card
@@ -24,13 +26,14 @@ from kb_ray.bench.child.children import Child, Died, Raised, TimedOut
 from kb_ray.bench.child.findings import Findings
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
+from kb_ray.bench.child.inspecting import inspected, reference_failed
 from kb_ray.bench.child.reference_process import ReferenceFailed
 from kb_ray.bench.child.references import References
 from kb_ray.bench.child.stopwatch import take_times
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import InfraError
 from kb_ray.records import Stage, Status, Verdict
-from kb_ray.tasks.quality import REFERENCE_FAILED, UNTRUSTED, size_flags
+from kb_ray.tasks.quality import UNTRUSTED
 
 CANDIDATE = "candidate"
 HIDDEN = {"shape": "shapes", "dtype": "dtypes", "weights": "weights"}
@@ -50,11 +53,15 @@ class Evaluation:
         self.cuda, self.slot = card.cuda, card.slot
         self.found = Findings(request, card.machine, card.cuda)
         self.child: Child | None = None
+        self.ahead = Ahead(False)
 
     def run(self) -> Verdict:
         """The verdict, or Cancelled. An oom or timeout seen in company is repeated with nobody else on the GPU."""
         started = time.monotonic()
-        verdict = self._inspected() if self.request.inspect else self._attempt(alone=False)
+        if self.request.inspect:
+            verdict = inspected(self.request, self.references, self.slot, self.found)
+        else:
+            verdict = self._attempt(alone=False)
         in_company = self.cuda and "shared" in self.found.flags and verdict.stage is not Stage.TIMING
         if in_company and verdict.status in (Status.OOM, Status.TIMEOUT):
             self.found = Findings(self.request, self.card.machine, self.cuda)
@@ -63,29 +70,6 @@ class Evaluation:
         seconds = self.found.seconds | {"total": time.monotonic() - started}
         return verdict.model_copy(update={"seconds": {k: round(v, 6) for k, v in seconds.items()}})
 
-    def _inspected(self) -> Verdict:
-        """The task's flags in place of a verdict on a candidate."""
-        found, limit = self.found, self.request.max_bytes
-        try:
-            with self.slot.shared(), found.phase("reference"):
-                if limit is not None:
-                    sizes = self.references.sizes(self.request.task, self.settings, limit)
-                    found.input_bytes = sizes.get("inputs")
-                    if unfit := size_flags(sizes, limit):
-                        found.flags |= unfit
-                        return found.verdict(Status.OK, Stage.STATIC)
-                loaded = self.references.get(self.request.task, self.settings)
-        except ReferenceFailed as failure:
-            return self._reference_failed(failure)
-        found.flags |= loaded.flags
-        found.input_bytes = loaded.input_bytes
-        return found.verdict(Status.OK, Stage.FULL)
-
-    def _reference_failed(self, failure: ReferenceFailed) -> Verdict:
-        self.found.flags.add(REFERENCE_FAILED)
-        error = blame.detail(Status.INFRA_ERROR, str(failure))
-        return self.found.verdict(Status.INFRA_ERROR, Stage.STATIC, error=error)
-
     def _attempt(self, alone: bool) -> Verdict:
         try:
             with self.slot.shared(), self.found.phase("reference"):
@@ -93,27 +77,31 @@ class Evaluation:
             self.found.flags |= loaded.flags
             self.found.input_bytes = loaded.input_bytes
             with ExitStack() as stack:
+                ahead = not alone and loaded.large and self.card.fits_one_more(loaded.case_bytes)
                 with self.found.phase("queue_memory"):
-                    room = self.card.everything() if alone else self.card.room(loaded.case_bytes)
+                    room = self.card.everything() if alone else self.card.room(loaded.case_bytes, ahead)
                     stack.enter_context(self.card.budget.reserve(room))
                 stack.callback(self._end)
+                self.ahead = stack.enter_context(Ahead(ahead))
                 if alone:
                     stack.enter_context(self.slot.alone())
                 return self._evaluated(loaded, alone)
         except Failed as failure:
             return self.found.verdict(failure.status, failure.stage, error=failure.error)
         except (InfraError, ReferenceFailed, torch.OutOfMemoryError) as failure:
-            if self.cuda and not alone and _lacks_memory(failure):
+            if self.cuda and not alone and blame.lacks_memory(str(failure)):
                 # Whoever shares the GPU may have taken all of its memory.
                 self.found.flags.add("shared")
                 return self.found.verdict(Status.OOM, Stage.STATIC, error=blame.detail(Status.OOM, str(failure)))
             if isinstance(failure, ReferenceFailed):
-                return self._reference_failed(failure)
+                return reference_failed(self.found, failure)
             raise
 
     def _evaluated(self, loaded: Loaded, alone: bool) -> Verdict:
+        self.ahead.begin(0, partial(self._made, loaded, 0))
+        child = self._spawn(alone)
         first = self._case(loaded, 0)
-        self._start(loaded, first, alone)
+        self._load(child, loaded, first)
         self._check(loaded, first)
         if not UNTRUSTED & self.found.flags:
             self._ablate(loaded, first, alone)
@@ -138,7 +126,11 @@ class Evaluation:
 
     def _case(self, loaded: Loaded, index: int, first: Case | None = None) -> Case:
         self.cancellation.check()
-        with self.slot.shared(), self.found.phase("reference"):
+        with self.found.phase("reference"):
+            return self.ahead.take(index) or self._made(loaded, index, first)
+
+    def _made(self, loaded: Loaded, index: int, first: Case | None = None) -> Case:
+        with self.slot.shared():
             return self.references.case(loaded, index, self.settings, first)
 
     @contextmanager
@@ -155,14 +147,18 @@ class Evaluation:
         except TimedOut as error:
             raise Failed(*blame.blame_timeout(phase, self.settings.timeout_s)) from error
 
-    def _start(self, loaded: Loaded, first: Case, alone: bool) -> Child:
-        """A new process with the candidate loaded and constructed in it."""
+    def _spawn(self, alone: bool) -> Child:
+        """A new process for the candidate."""
         with self.found.phase("start"), nullcontext() if alone or not self.cuda else self.card.starting:
             self.child = child = self.zygote.spawn(self.slot if self.cuda else None)
         self.cancellation.watch(child)
         self.found.level = child.level
         if not alone and self.slot.crowd > 1:
             self.found.flags.add("shared")
+        return child
+
+    def _load(self, child: Child, loaded: Loaded, first: Case) -> None:
+        """The candidate loaded and constructed in its process."""
         task, timeout_s = self.request.task, self.settings.timeout_s
         with self.found.phase("load"), self._blaming("load"):
             request = {
@@ -173,7 +169,6 @@ class Evaluation:
         with self.found.phase("load"), self._blaming("build"):
             child.put("given", loaded.given_tree, loaded.given, timeout_s)
             self._build(child, loaded, first)
-        return child
 
     def _build(self, child: Child, loaded: Loaded, case: Case) -> None:
         """Construct the candidate with what is in slot `given`."""
@@ -188,6 +183,8 @@ class Evaluation:
         child, n = self._living(), self.settings.n_correctness
         for index in range(n):
             case = first if index == 0 else self._case(loaded, index, first)
+            if index + 1 < n:
+                self.ahead.begin(index + 1, partial(self._made, loaded, index + 1, first))
             with self.found.phase("check"):
                 self._check_one(child, case, index, place_of(index, n))
                 self.found.passed += 1
@@ -229,7 +226,9 @@ class Evaluation:
         if not usable:
             # An index made of unwritten memory may have spoilt the process: what follows needs another one.
             self._end()
-            self._check_one(self._start(loaded, first, alone), first, 0, Place("case0", "out0"))
+            child = self._spawn(alone)
+            self._load(child, loaded, first)
+            self._check_one(child, first, 0, Place("case0", "out0"))
 
     def _ablated(self, child: Child, case: Case) -> tuple[str | None, bool]:
         """What speaks against the candidate, and whether its process is still good for anything."""
@@ -292,7 +291,3 @@ class Evaluation:
     def _living(self) -> Child:
         assert self.child is not None, "no process was started"
         return self.child
-
-
-def _lacks_memory(failure: Exception) -> bool:
-    return isinstance(failure, torch.OutOfMemoryError) or "out of memory" in str(failure)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kb_ray.bench.child import gate, hidden
+from kb_ray.bench.child import blame, gate, hidden
 from kb_ray.bench.child.cases import Case, Loaded, finite, has_finite, mutates, same_bytes, size_of, task_key
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.inputs import NEW_SEED, Variant, instead_of, transform, variants
@@ -55,7 +55,7 @@ class References:
                 try:
                     self._inspect(loaded, settings)
                 except ReferenceFailed as failure:
-                    if not self.cuda or "out of memory" not in str(failure):
+                    if not self.cuda or not blame.lacks_memory(str(failure)):
                         raise
                     # What tasks before this one had kept in the process went with it.
                     self._inspect(loaded, settings)
