@@ -7,20 +7,20 @@ given to run takes its own turn.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, wait
 from types import TracebackType
 
 from kb_ray.bench.child.cases import Case
 
 
 class Ahead:
-    """Cases under way in one thread of their own; with `on` False nothing is made ahead.
+    """Cases under way in threads of `pool`; without one nothing is made ahead.
 
     On leaving it, whatever is still under way is waited for: its memory belongs to this evaluation.
     """
 
-    def __init__(self, on: bool) -> None:
-        self._pool = ThreadPoolExecutor(1, "ahead") if on else None
+    def __init__(self, pool: Executor | None = None) -> None:
+        self._pool = pool
         self._coming: dict[int, Future[Case]] = {}
 
     def begin(self, index: int, make: Callable[[], Case]) -> None:
@@ -39,6 +39,5 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._coming.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        coming, self._coming = self._coming, {}
+        wait([case for case in coming.values() if not case.cancel()])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from kb_ray.bench.child.exclusive import Slot
@@ -62,6 +63,8 @@ class Card:
         self.slot = Slot()
         self.budget = Budget(memory)
         self.starting = threading.BoundedSemaphore(STARTING)
+        self.making = ThreadPoolExecutor(STARTING, "ahead")
+        """Threads for cases that are made ahead; kept, since each thread that has used CUDA costs memory."""
 
     def everything(self) -> int:
         """Bytes of all that there is: while they are reserved no other evaluation is on the device."""

@@ -53,7 +53,7 @@ class Evaluation:
         self.cuda, self.slot = card.cuda, card.slot
         self.found = Findings(request, card.machine, card.cuda)
         self.child: Child | None = None
-        self.ahead = Ahead(False)
+        self.ahead = Ahead()
 
     def run(self) -> Verdict:
         """The verdict, or Cancelled. An oom or timeout seen in company is repeated with nobody else on the GPU."""
@@ -82,7 +82,7 @@ class Evaluation:
                     room = self.card.everything() if alone else self.card.room(loaded.case_bytes, ahead)
                     stack.enter_context(self.card.budget.reserve(room))
                 stack.callback(self._end)
-                self.ahead = stack.enter_context(Ahead(ahead))
+                self.ahead = stack.enter_context(Ahead(self.card.making if ahead else None))
                 if alone:
                     stack.enter_context(self.slot.alone())
                 return self._evaluated(loaded, alone)

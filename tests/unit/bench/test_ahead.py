@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_case_is_made_while_its_taker_is_elsewhere() -> None:
         assert wanted.wait(10)
         return CASE
 
-    with Ahead(True) as ahead:
+    with ThreadPoolExecutor(1) as pool, Ahead(pool) as ahead:
         ahead.begin(1, make)
         assert begun.wait(10)
         wanted.set()
@@ -34,7 +35,7 @@ def test_a_case_is_made_while_its_taker_is_elsewhere() -> None:
 
 
 def test_without_it_nothing_is_made() -> None:
-    with Ahead(False) as ahead:
+    with Ahead() as ahead:
         ahead.begin(0, lambda: pytest.fail("made"))
         assert ahead.take(0) is None
 
@@ -43,7 +44,7 @@ def test_what_goes_wrong_is_told_to_the_taker_alone() -> None:
     def make() -> Case:
         raise InfraError("gone")
 
-    with Ahead(True) as ahead:
+    with ThreadPoolExecutor(1) as pool, Ahead(pool) as ahead:
         ahead.begin(0, make)
         with pytest.raises(InfraError, match="gone"):
             ahead.take(0)
@@ -59,10 +60,12 @@ def test_nothing_is_under_way_after_it() -> None:
         done.set()
         return CASE
 
-    with Ahead(True) as ahead:
-        ahead.begin(0, make)
-        assert begun.wait(10)
-    assert done.is_set()
+    with ThreadPoolExecutor(1) as pool:
+        with Ahead(pool) as ahead:
+            ahead.begin(0, make)
+            ahead.begin(1, lambda: pytest.fail("begun after its evaluation had ended"))
+            assert begun.wait(10)
+        assert done.is_set()
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(None, False), (PROCESS_BYTES + 700, True), (PROCESS_BYTES + 699, False)])
