@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
     ConfigError where a cluster is named and does not answer, or refuses the token; InfraError where Ray fails.
     """
     prepare_environment()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     known = known_address(address)
     if known:
         probe(*known)
@@ -71,6 +74,9 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
             raise ConfigError(f"{reason}; run the driver with the cluster's Ray and Python") from None
         what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
         raise InfraError(f"Ray {what}: {reason}; try again, or see /tmp/ray/session_latest/logs {logs}") from error
+    if callable(on_sigterm) and threading.current_thread() is threading.main_thread():
+        # Ray puts a handler of its own in its place, which ends the process with another exit code.
+        signal.signal(signal.SIGTERM, on_sigterm)
     return _describe(ray, context, joined=known is not None)
 
 

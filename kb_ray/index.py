@@ -31,6 +31,7 @@ from kb_ray.retrieve.corpus import Rows, Wanted, content_of, read_corpus, wanted
 from kb_ray.retrieve.counting import told
 from kb_ray.retrieve.embedding import is_folder
 from kb_ray.retrieve.example import Language
+from kb_ray.retrieve.index import Index
 from kb_ray.retrieve.layout import AnnKind, Embedding, IndexInfo
 from kb_ray.retrieve.local_copy import told_of_index
 from kb_ray.retrieve.program import TEXT_VERSION
@@ -68,6 +69,8 @@ class IndexOptions(BaseModel):
     """Also kernels that the archive calls incorrect."""
     verify: bool = False
     """Run every kernel through the verifier, keep its verdicts, and take only what is correct."""
+    skip_corrupt: bool = False
+    """Leave damaged files of a trace store out, and name them."""
     timeout: float = Field(60.0, gt=0, le=3600)
     """With --verify: seconds for each phase of a verdict."""
     model: str = "BAAI/bge-code-v1"
@@ -93,7 +96,15 @@ def build(options: IndexOptions) -> IndexInfo:
     """
     languages = _languages(options)
     levels = _levels(options.sakana_levels)
-    wanted = Wanted(languages, levels, options.include_incorrect, in_plain_pytorch, _refused)
+    wanted = Wanted(
+        languages,
+        levels,
+        options.include_incorrect,
+        plain=in_plain_pytorch,
+        skip_corrupt=options.skip_corrupt,
+        say=_say,
+        refused=_refused,
+    )
     specs = wanted_specs(options.corpus, languages)
     if not specs:
         raise ConfigError(f"--corpus {' '.join(options.corpus)}: holds none of {', '.join(sorted(languages))}")
@@ -107,6 +118,7 @@ def _build(options: IndexOptions, specs: Sequence[str], wanted: Wanted, store: S
     store.check_writable()
     request = _request(options, specs)
     if (there := check_output(store, request)) is not None:
+        Index(options.output)  # refuses one that was damaged since
         print(f"there already, built {there.created_at}; for another one name another folder")
         return there
     _check_installed(options)
@@ -150,6 +162,10 @@ def _languages(options: IndexOptions) -> frozenset[Language]:
     return frozenset({one}) if one else frozenset({"triton", "cuda"})
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def _levels(text: str) -> tuple[int, ...]:
     levels = [level.strip() for level in text.split(",") if level.strip()]
     if not levels or any(level not in ("1", "2", "3") for level in levels):
@@ -166,6 +182,7 @@ def _request(options: IndexOptions, specs: Sequence[str]) -> dict[str, Any]:
         "languages": sorted(_languages(options)),
         "sakana-levels": list(_levels(options.sakana_levels)),
         "include-incorrect": options.include_incorrect,
+        "skip-corrupt": options.skip_corrupt,
         "verify": {"timeout": options.timeout, "verifier": VERIFIER_VERSION} if options.verify else False,
         "model": None if lexical_search else options.model,
         "embed-with": options.embed_with,

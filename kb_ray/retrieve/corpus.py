@@ -69,6 +69,9 @@ class Wanted:
     """Also kernels of the archive that it calls incorrect."""
     plain: Callable[[str], str] = str
     """Writes Triton code as it may be shown."""
+    skip_corrupt: bool = False
+    """Damaged files of a trace store are left out, and told to `say`."""
+    say: Callable[[str], None] = lambda line: None
     refused: Callable[[str], str | None] = lambda code: None
     """Why Triton code must not be shown, in a few words that many rows share; None where it may be."""
 
@@ -188,11 +191,15 @@ def _file(path: str, wanted: Wanted) -> Rows:
                     language=language, entry_point=found.get("entry_point") or None,
                 )  # fmt: skip
 
-    return Rows(read(), len(rows))
+    # A row with two kernels is two pairs.
+    pairs = sum(language in wanted.languages for _, language in kernels)
+    return Rows(read(), len(rows) * max(pairs, 1))
 
 
 def _traces(place: str, wanted: Wanted) -> Rows:
-    found = survey(open_store(place))
+    found = survey(open_store(place), skip_corrupt=wanted.skip_corrupt)
+    for file in found.damaged:
+        wanted.say(f"left out: {file.key} ({file.reason})")
 
     def read() -> Iterator[Found]:
         best: dict[str, tuple[tuple[bool, float], Episode, Verdict, str]] = {}

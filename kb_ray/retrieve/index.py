@@ -18,7 +18,7 @@ from kb_ray.errors import ConfigError, StoreError
 from kb_ray.retrieve.example import ROW_GROUP_ROWS, SCHEMA, SMALL, Example, Language, decode, merit
 from kb_ray.retrieve.layout import INFO_KEY, IndexInfo, Part, read_info
 from kb_ray.retrieve.local_copy import damaged, folder_of, told_of_index
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import LocalStore, Store, open_store
 
 _GROUPS_HELD = 256
 _EXAMPLES_HELD = 4096
@@ -132,6 +132,8 @@ def index_identity(uri: str) -> str:
 
 
 def _info(store: Store) -> IndexInfo:
+    if isinstance(store, LocalStore) and Path(store.uri).is_file():
+        raise ConfigError(f"index {store.uri}: that is a file, name the folder of an index")
     info = read_info(store)
     if info is None:
         raise ConfigError(

@@ -187,8 +187,11 @@ def read_info(store: Store) -> IndexInfo | None:
             raise ValueError("the format is no number")
         if version != FORMAT:
             raise ConfigError(
-                f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: build the index again"
+                f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: build the index again, "
+                "in another folder"
             )
         return IndexInfo.model_validate_json(data)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"index {store.uri}: {INFO_KEY} is damaged: build the index again") from error
+        raise ConfigError(
+            f"index {store.uri}: {INFO_KEY} is damaged: build the index again, in another folder"
+        ) from error

@@ -133,6 +133,8 @@ class SftSettings(TrainSettings):
     """Tasks to be kept clean, repeatable: they and their near copies are not learned."""
     kernelbench_root: Annotated[str | None, Shown("folder", "a checkout nearby, else the hub", "folder")] = None
     """A checkout of KernelBench, for --eval-tasks."""
+    skip_corrupt: Annotated[bool, Shown("switch")] = False
+    """Leave damaged files of trace stores out, and name them."""
 
     def rule(self) -> SftRule:
         """How samples are gone through."""

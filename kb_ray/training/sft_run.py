@@ -22,7 +22,7 @@ from kb_ray.learn.sft import portions, total_steps
 from kb_ray.learn.stepping import NotTaken, StepReport, Trainee
 from kb_ray.tasks import entries
 from kb_ray.traces.lease import held
-from kb_ray.traces.reading import survey
+from kb_ray.traces.reading import Survey, survey
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.dialogues import Clean, Dialogue, as_samples, of_store, require
@@ -124,7 +124,7 @@ def _sources(settings: SftSettings, say: Say) -> tuple[list[Iterable[Dialogue]],
     """What is learned from, opened but not read, and what keeps an evaluation's tasks out of it."""
     options = ExportOptions("sft", keep=settings.keep, conversation=settings.conversation, reasoning=settings.reasoning)
     sources: list[Iterable[Dialogue]] = [
-        Pairs(spec, settings.prompt_option) if names_pairs(spec) else of_store(survey(open_store(spec)), options)
+        Pairs(spec, settings.prompt_option) if names_pairs(spec) else of_store(_surveyed(spec, settings, say), options)
         for spec in settings.data
     ]
     kept_out: list[tuple[str, str | None]] = []
@@ -135,6 +135,13 @@ def _sources(settings: SftSettings, say: Say) -> tuple[list[Iterable[Dialogue]],
         except TaskError as error:
             say(f"skipped: {entry.where}: {error}")
     return sources, Clean(kept_out)
+
+
+def _surveyed(spec: str, settings: SftSettings, say: Say) -> Survey:
+    found = survey(open_store(spec), skip_corrupt=settings.skip_corrupt)
+    for file in found.damaged:
+        say(f"left out: {file.key} ({file.reason})")
+    return found
 
 
 def _account(made: Made, refused: int) -> str:

@@ -47,13 +47,18 @@ def run(*arguments: str, env: dict[str, str] | None = None, timeout_s: float = 3
     return outcome(start(*arguments, env=env), timeout_s)
 
 
-def kill_after_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    """SIGKILL once so many parts are whole; the build must not be finished by then."""
+def wait_for_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """Until so many parts are whole."""
     deadline = time.monotonic() + 240
     while len(list((folder / "parts").glob("*.parquet"))) < count:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline, "no part was written"
         time.sleep(0.05)
+
+
+def kill_after_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """SIGKILL once so many parts are whole; the build must not be finished by then."""
+    wait_for_parts(process, folder, count)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (folder / "index.json").exists()
@@ -76,6 +81,19 @@ def index_folder(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> 
     code, out = run(*arguments)
     assert (code, "there already" in out) == (0, True), out
     return output
+
+
+def test_a_signal_ends_a_build_with_its_own_exit_code(ray_cluster: str, tmp_path: Path) -> None:
+    spec = f"file:{write_pairs(tmp_path / 'pairs.jsonl', PAIRS)}"
+    output = tmp_path / "index"
+    building = start(
+        "--corpus", spec, "--model", MODEL, "--part-rows", "16", "--output", str(output), "--ray-address", ray_cluster
+    )
+    wait_for_parts(building, output, 1)
+    building.send_signal(signal.SIGTERM)
+    out = building.communicate(timeout=120)[0]
+    assert building.returncode == 128 + signal.SIGTERM, out
+    assert "Traceback" not in out, out
 
 
 def test_a_killed_build_goes_on_and_holds_every_pair_once_in_order(index_folder: Path) -> None:

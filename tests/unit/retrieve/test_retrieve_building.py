@@ -213,3 +213,37 @@ def test_progress_tells_the_rows_of_all_where_they_are_known(
     arguments = ["--corpus", spec, "--embed-with", "lexical", "--part-rows", "40", "--output", str(tmp_path / "index")]
     assert main(arguments) == 0
     assert "100 of 100 rows read, 80 examples indexed" in capsys.readouterr().err
+
+
+def test_a_row_with_two_kernels_counts_as_two_of_so_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kb_ray.index._SAY_EVERY_S", 0.0)
+    cuda = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
+    path = tmp_path / "both.jsonl"
+    rows = ({"pytorch_code": p.pytorch_code, "triton_code": p.triton_code, "cuda_code": cuda} for p in FOUND[:6])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["--corpus", f"file:{path}", "--embed-with", "lexical", "--part-rows", "12"]
+    assert main([*arguments, "--output", str(tmp_path / "index")]) == 0
+    assert "12 of 12 rows read" in capsys.readouterr().err
+    assert main([*arguments, "--triton-only", "--part-rows", "6", "--output", str(tmp_path / "triton")]) == 0
+    assert "6 of 6 rows read" in capsys.readouterr().err
+
+
+def test_a_finished_index_that_was_damaged_since_is_not_called_there(
+    tmp_path: Path, spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--corpus", spec, "--embed-with", "lexical", "--output", str(tmp_path / "index")]
+    assert main(arguments) == 0
+    part = next((tmp_path / "index" / "parts").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:500])
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert part.name in told
+    assert "in another folder" in told
+
+
+def test_a_file_in_place_of_an_index_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="that is a file, name the folder of an index"):
+        Index(str(tmp_path / "file"))

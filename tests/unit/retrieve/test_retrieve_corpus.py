@@ -127,6 +127,19 @@ def test_untrusted_speedups_of_our_traces_beat_nothing(tmp_path: Path) -> None:
     assert [(e.speedup, e.trusted) for e in read(f"traces:{store.uri}")[0]] == [(0.5, True)]
 
 
+def test_a_damaged_file_of_our_traces_is_left_out_only_when_told(tmp_path: Path) -> None:
+    for name in ("relu", "exp"):
+        store_of(tmp_path, story("fast", of=task(name)))
+    damaged, _ = sorted((tmp_path / "parts").iterdir())
+    damaged.write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"1 damaged.*--skip-corrupt"):
+        read(f"traces:{tmp_path}")
+    said: list[str] = []
+    examples, _ = read(f"traces:{tmp_path}", Wanted(skip_corrupt=True, say=said.append))
+    assert len(examples) == 1
+    assert said[0].startswith(f"left out: parts/{damaged.name}")
+
+
 def data_set(folder: Path, split: str, *rows: dict[str, object]) -> str:
     """A folder that `datasets` loads as it loads one of the hub."""
     (folder / "data").mkdir(parents=True, exist_ok=True)

@@ -128,6 +128,20 @@ def test_what_cannot_be_used_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_damaged_file_of_traces_is_left_out_only_when_told(model: Path, tmp_path: Path) -> None:
+    for name in ("relu", "exp"):
+        store_of(tmp_path / "data", story("fast", of=task(name)))
+    first, second = sorted((tmp_path / "data" / "parts").iterdir())
+    first.write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"1 damaged.*--skip-corrupt"):
+        sft_run.run(settings(model, tmp_path / "data", tmp_path / "run"), print, "cpu")
+    said: list[str] = []
+    sft_run.run(settings(model, tmp_path / "data", tmp_path / "run", skip_corrupt=True), said.append, "cpu")
+    assert any(line.startswith(f"left out: parts/{first.name}") for line in said)
+    assert any(line.startswith("samples:  1") for line in said)
+    assert second.exists()
+
+
 def test_other_settings_do_not_go_on_with_a_run_but_another_place_does(model: Path, data: Path, tmp_path: Path) -> None:
     sft_run.run(settings(model, data, tmp_path / "run", epochs=1), print, "cpu")
     with pytest.raises(ConfigError, match="other settings"):
