@@ -46,6 +46,9 @@ def remove(folder: Path) -> None:
     """Kill every group still recorded under an evaluator's folder, then remove the folder."""
     for record in folder.glob("*/groups/*"):
         kill_group(int(record.name))
+    for part in ("candidates", "references"):
+        # The folder says whose it was until the last: whoever is killed at this leaves it to the next one.
+        erase(folder / part)
     erase(folder)
 
 

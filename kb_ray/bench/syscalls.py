@@ -27,6 +27,8 @@ _DENIED = (
     "chown", "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
     "removexattr", "lremovexattr", "fremovexattr", "removexattrat",
     "ioprio_set", "migrate_pages", "move_pages",
+    # News of files that it may not open: a way to the next candidate, and of what others are at.
+    "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark",
 )  # fmt: skip
 _DENIED_WITHOUT_GPU = ("memfd_create", "memfd_secret")
 """Memory beyond the limit on address space."""

@@ -24,6 +24,10 @@ class _Known:
     key: str
 
 
+_STOPPED = frozenset({"signal", "budget", "failing"})
+"""Endings before all was done, in which what is finished is written first."""
+
+
 @dataclass
 class Ledger:
     """All rows so far."""
@@ -84,10 +88,12 @@ class Ledger:
         return len(self._attempts.keys() - frozenset[tuple[str, int]]().union(*plans.values()))
 
     def lost(self, plans: Mapping[str, Pairs], starts: Sequence[Start]) -> Iterator[Fault]:
-        """Episodes that a start called done and that are not here."""
+        """Episodes that a start called finished and that are not here."""
         told: set[tuple[str, int]] = set()
         for start in starts:
             plan, shard, left_out = plans.get(start.plan or ""), Shard.of(start.shard), frozenset(start.left_out)
+            if start.ending in _STOPPED:
+                yield from self._fewer(start, shard)
             if start.ending != "done":
                 continue
             if plan is None:
@@ -98,6 +104,14 @@ class Ledger:
                     told.add(pair)
                     what = f"not here, though the start of {start.began_at} on {start.host} ended with all done"
                     yield Fault(kind="lost", episode=f"{pair[0]} sample {pair[1]}", what=what)
+
+    def _fewer(self, start: Start, shard: Shard) -> Iterator[Fault]:
+        """Of a start that was stopped numbers alone tell: later ones may add rows, and none takes any away."""
+        here = sum(len(attempts) for pair, attempts in self._attempts.items() if shard.holds(*pair))
+        told = start.earlier + start.finished
+        if here < told:
+            whose = f"the start of {start.began_at} ended ({start.ending})"
+            yield Fault(kind="lost", what=f"{told} episodes were finished when {whose}, {here} are here")
 
     def _short(self, start: Start, shard: Shard) -> Iterator[Fault]:
         """Of a start whose plan is gone only numbers are left."""

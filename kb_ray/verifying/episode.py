@@ -8,6 +8,7 @@ the same code, the same feedback and the same end. Does not know files, other ep
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,8 @@ from kb_ray.verifying.findings import Kind
 
 _REPEATED = ("num_turns", "correct", "final_triton_code", "final_result")
 _UNDECIDED = frozenset({StopReason.CONTEXT, StopReason.MODEL_ERROR, StopReason.INFRA_ERROR})
+_ROUNDING = 1e-4
+"""How far above 0 the logarithm of a probability of 1 may come out."""
 _REPLACED = "\ufffd"
 """Stands for half a surrogate pair in a file: hashes over such a text cannot be made again."""
 
@@ -94,6 +97,26 @@ def _numbers(episode: Episode) -> Iterator[Found]:
         offset = None
     if offset != timedelta(0):
         yield "row", f"created_at is {episode.created_at[:40]!r}: no time in UTC"
+    for turn in episode.turns:
+        yield from (("row", f"turn {turn.index}: {what}") for what in _amounts(turn))
+
+
+def _amounts(turn: Turn) -> Iterator[str]:
+    """Amounts that nothing can take, and lists that belong together and do not fit."""
+    answer, verdict = turn.completion, turn.verdict
+    seconds = {"latency_s": answer.latency_s, **turn.times.model_dump(), **verdict.seconds}
+    yield from (f"{name} is {value:g} s" for name, value in seconds.items() if not 0 <= value < math.inf)
+    counts = {**answer.usage.model_dump(), "kernel_launches": verdict.evidence.kernel_launches}
+    yield from (f"{name} is {count}" for name, count in counts.items() if (count or 0) < 0)
+    low, high = verdict.speedup_low, verdict.speedup_high
+    if low is not None and high is not None and not low <= high:
+        yield f"its speedup's interval goes from {low:g} to {high:g}"
+    if answer.logprobs is None:
+        return
+    if len(answer.logprobs) != len(answer.token_ids or ()):
+        yield f"{len(answer.logprobs)} log-probabilities of {len(answer.token_ids or ())} tokens"
+    if not all(-math.inf <= value <= _ROUNDING for value in answer.logprobs):
+        yield "a log-probability above 0, or that is no number"
 
 
 def _identity(episode: Episode, rules: Rules) -> Iterator[Found]:

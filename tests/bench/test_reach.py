@@ -85,6 +85,11 @@ def memory(pid):
         file.seek(address)
         file.read(8)
 
+def watched(path):
+    notices = libc.inotify_init1(0)
+    if notices < 0 or libc.inotify_add_watch(notices, path.encode(), 0xFFF) < 0:
+        raise PermissionError(c.get_errno(), "inotify")
+
 def written(path):
     with open(path, "ab") as file:
         file.write(b"")
@@ -110,6 +115,7 @@ def reached(g):
         "the worker's environment": lambda: filled(process(g["worker"], "environ")),
         "another candidate's scratch folder": lambda: text(g["scratch"]),
         "the names of other candidates' folders": lambda: os.listdir(os.path.dirname(os.path.dirname(g["scratch"]))),
+        "news of other candidates' files": lambda: watched(os.path.dirname(os.path.dirname(g["scratch"]))),
         "reading the trace store": lambda: text(g["trace"]),
         "writing into the trace store": lambda: written(g["trace"]),
         "a new file beside the store": lambda: written(g["trace"] + ".new"),
@@ -121,8 +127,10 @@ def reached(g):
         try:
             attempt()
             found.append(name)
-        except Exception as error:
+        except OSError as error:
             refused[name] = type(error).__name__
+        except Exception as error:
+            found.append(f"{name}: the try itself is wrong: {error!r}")
     return found, refused
 '''
 VICTIM = "import sys, time; print(flush=True); time.sleep(600)"

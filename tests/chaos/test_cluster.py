@@ -66,13 +66,17 @@ def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Comman
     import numpy as np
     import ray
 
-    workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     block = OBJECT_STORE_BYTES // 10
     with running(arguments, tmp_path / "log", command.env) as run:
-        later(draw, 20.0)
+        wanted, deadline = draw.randint(1, 4), time.monotonic() + PATIENCE_S
+        while rows_by_task(output).total() < wanted:
+            assert time.monotonic() < deadline, run.said
+            time.sleep(0.2)
         # Held on to, half as much again as there is room for.
         held = [ray.put(np.full(block, number, dtype=np.uint8)) for number in range(15)]
+        assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the store was full"
         assert run.end() == 0, run.said
         assert [int(ray.get(one)[0]) for one in held] == list(range(15))
     check_sound(output, workload)

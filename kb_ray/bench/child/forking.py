@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import secrets
 import shutil
 import socket
 import threading
@@ -116,7 +117,8 @@ class Zygote:
     def _begin(self) -> Child:
         """Fork a child, recorded, bounded and watched from its first moment."""
         identity = next(self._ids)
-        scratch = self.folder / f"c{identity}"
+        # A name that nobody guesses: whether a path is there can be asked of any.
+        scratch = self.folder / f"c{identity}-{secrets.token_hex(8)}"
         uid = None if self.cuda else sandbox.separate_uid()
         _make_scratch(scratch, self.template, uid)
         ours, theirs = socket.socketpair()

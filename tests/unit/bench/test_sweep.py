@@ -37,3 +37,23 @@ def test_a_folder_that_names_no_owner_goes_once_nobody_can_be_at_it(base: Path) 
     os.utime(old, times=(time.time() - 3600,) * 2)
     sweep.claim("next")
     assert (fresh.is_dir(), old.exists()) == (True, False)
+
+
+def test_whoever_is_killed_while_removing_a_folder_leaves_its_owner_named(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, erase = base / "theirs", sweep.erase
+    for part in ("candidates", "references"):
+        (folder / part / "groups").mkdir(parents=True)
+    (folder / "owner").write_text("1 0")
+
+    def killed(of: Path) -> None:
+        erase(of)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "erase", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.remove(folder)
+    monkeypatch.setattr(sweep, "erase", erase)
+    sweep.claim("next")
+    assert not folder.exists()

@@ -74,6 +74,18 @@ def change_start(store: Store, **changes: Any) -> str:
     return key
 
 
+@pytest.mark.parametrize("ending", ["signal", "budget"])
+async def test_what_a_stopped_start_had_finished_and_is_not_there_is_lost(tmp_path: Path, ending: str) -> None:
+    store = await sound_store(tmp_path, 4, planned=6, ending=ending)
+    change_start(store, finished=4)
+    assert check(store).faults == ()
+    store.delete(list_parts(store)[0])
+    [fault] = check(store).faults
+    assert fault.kind == "lost"
+    assert "4 episodes were finished when the start of" in fault.what
+    assert f"ended ({ending}), {check(store).episodes} are here" in fault.what
+
+
 @pytest.mark.parametrize("shard", ["x", "9/4", "0/0"])
 def test_a_start_of_no_shard_is_a_fault_of_its_file(store: Store, shard: str) -> None:
     key = change_start(store, shard=shard)

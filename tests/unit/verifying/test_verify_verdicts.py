@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kb_ray.errors import ConfigError
-from kb_ray.records import Environment, Episode, ErrorDetail, Stage, Status, Verdict
+from kb_ray.records import Environment, Episode, ErrorDetail, Evidence, Stage, Status, Usage, Verdict
 from kb_ray.traces.reading import survey
 from kb_ray.traces.schema import impossible
 from kb_ray.traces.store import Store
@@ -100,3 +101,50 @@ def test_what_the_bench_says_is_no_fault(store: Store, name: str) -> None:
     assert impossible(change(next(episodes(store)))) is None
     change_episode(store, change)
     assert [line for line in told(store) if "no code is in the answer" not in line] == []
+
+
+AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "an answer before it was asked": ({"latency_s": -1.0}, {}, "latency_s is -1 s"),
+    "an answer that never came": ({"latency_s": math.nan}, {}, "latency_s is nan s"),
+    "fewer tokens than none": ({"usage": Usage(completion_tokens=-3)}, {}, "completion_tokens is -3"),
+    "probabilities of other tokens": (
+        {"token_ids": (1, 2, 3), "logprobs": (-0.1,)},
+        {},
+        "1 log-probabilities of 3 tokens",
+    ),
+    "more than certain": ({"token_ids": (1,), "logprobs": (0.5,)}, {}, "a log-probability above 0"),
+    "no probability": (
+        {"token_ids": (1,), "logprobs": (math.nan,)},
+        {},
+        "a log-probability above 0, or that is no number",
+    ),
+    "launches below nought": ({}, {"evidence": Evidence(kernel_launches=-3)}, "kernel_launches is -3"),
+    "an interval upside down": ({}, {"speedup_low": 2.0, "speedup_high": 1.0}, "interval goes from 2 to 1"),
+    "a phase before it began": ({}, {"seconds": {"check": -2.0}}, "check is -2 s"),
+}
+
+
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_an_amount_that_nothing_can_take_is_told(store: Store, name: str) -> None:
+    answer, verdict, what = AMOUNTS[name]
+
+    def change(episode: Episode) -> Episode:
+        *others, last = episode.turns
+        completion = last.completion.model_copy(update=answer)
+        turn = last.model_copy(update={"completion": completion, "verdict": changed(last.verdict, **verdict)})
+        return episode.model_copy(update={"turns": (*others, turn)})
+
+    change_episode(store, change)
+    assert [what in fault.what for fault in check(store).faults if fault.kind == "row"] == [True]
+
+
+def test_a_certain_token_and_one_that_cannot_be_are_no_faults(store: Store) -> None:
+    sure = {"token_ids": (1, 2, 3), "logprobs": (0.0, 1e-7, -math.inf)}
+
+    def change(episode: Episode) -> Episode:
+        first, *others = episode.turns
+        turn = first.model_copy(update={"completion": first.completion.model_copy(update=sure)})
+        return episode.model_copy(update={"turns": (turn, *others)})
+
+    change_episode(store, change)
+    assert [fault for fault in check(store).faults if fault.kind == "row"] == []
