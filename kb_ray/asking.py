@@ -1,7 +1,8 @@
 """Puts an episode's question to the model: waits for a place, fits the conversation into the window, sends it.
 
-What is given up to make it fit is prompts/budget.py's to say, and what follows an answer is refine.py's. An
-answer, a conversation that fits no longer and a model that does not answer all come back as events.
+What is given up to make it fit is prompts/budget.py's to say, whether it fits window.py's, and what follows an
+answer is refine.py's. An answer, a conversation that fits no longer and a model that does not answer all come back as
+events.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from kb_ray.config import RunConfig, request_seed
 from kb_ray.errors import ContextError, ModelError
 from kb_ray.model.completer import Completer, Request
 from kb_ray.places import Places
-from kb_ray.prompts.budget import Messages, estimated_tokens, most_tokens
+from kb_ray.prompts.budget import Messages
 from kb_ray.records import Completion
 from kb_ray.refine import Answered, ContextExhausted, Event, ModelFailed, State, requests
 from kb_ray.tally import Tally
+from kb_ray.window import Window
 
 
 class Asking:
@@ -25,6 +27,7 @@ class Asking:
     def __init__(self, config: RunConfig, completer: Completer, tally: Tally) -> None:
         self._config, self._completer, self._tally = config, completer, tally
         self._places = Places(config.batch_size)
+        self._window = Window(config, completer)
 
     async def ask(self, state: State, *, sample: int, attempt: int, stopping: Callable[[], bool]) -> Event | None:
         """The model's answer as an event; None where the run stops before the request is sent."""
@@ -79,35 +82,21 @@ class Asking:
 
     async def _first_fitting(self, choices: Sequence[Messages]) -> int:
         """Index of the longest form that fits with the answer. ContextError where not even the last one does."""
-        window = self._window()
-        if window is None or await self._tokens(choices[0], window) <= self._room(window):
+        room = self._window.room
+        if room is None or await self._window.tokens(choices[0]) <= room:
             return 0
-        least = await self._tokens(choices[-1], window)
-        if least > self._room(window):
+        least = await self._window.tokens(choices[-1])
+        if least > room:
             raise ContextError(
                 f"the prompt has {least} tokens at its shortest and the answer up to {self._config.max_tokens}, but "
-                f"the window of {self._completer.model} holds {window}: lower --max-tokens, or use --prompt terse"
+                f"the window of {self._completer.model} holds {self._window.size}: lower --max-tokens, or use "
+                "--prompt terse"
             )
         too_long, fits = 0, len(choices) - 1
         while fits - too_long > 1:
             middle = (too_long + fits) // 2
-            if await self._tokens(choices[middle], window) <= self._room(window):
+            if await self._window.tokens(choices[middle]) <= room:
                 fits = middle
             else:
                 too_long = middle
         return fits
-
-    async def _tokens(self, messages: Messages, window: int) -> int:
-        """Tokens of a prompt: a bound where that is below what there is room for, else counted, else estimated."""
-        bound = most_tokens(messages)
-        if bound <= self._room(window):
-            return bound
-        counted = await self._completer.count_tokens(messages)
-        return estimated_tokens(messages) if counted is None else counted
-
-    def _room(self, window: int) -> int:
-        return window - self._config.max_tokens
-
-    def _window(self) -> int | None:
-        known = [size for size in (self._config.context, self._completer.window) if size is not None]
-        return min(known, default=None)

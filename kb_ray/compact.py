@@ -43,7 +43,7 @@ from kb_ray.traces.layout import (
 from kb_ray.traces.reading import Survey, altered, manifest_of, read_file, survey
 from kb_ray.traces.resume import read_columns
 from kb_ray.traces.schema import SCHEMA
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import LocalStore, Store, open_store
 from kb_ray.traces.views import load_dataset_line
 
 ROWS_PER_FILE = 4000
@@ -102,6 +102,8 @@ def compact(
     for key in finals:
         if key not in named:
             store.delete(key)
+    if isinstance(store, LocalStore):
+        store.remove_leftovers()
     if delete_parts:
         for key in manifest.parts:
             store.delete(key)

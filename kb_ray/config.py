@@ -70,7 +70,7 @@ class RunConfig(BaseModel):
     """A local checkout of KernelBench to read its problems from; one nearby is found by itself."""
     column: Annotated[tuple[str, ...], Shown("FIELD=COLUMN", "the usual names", "FIELD=COLUMN")] = ()
     """Column of file: sources that holds a field, such as code=torch_source; repeatable. Fields: code, name,
-    task_id, level, problem_id, uuid, entry_point, input_shapes."""
+    task_id, level, problem_id, uuid, license, entry_point, input_shapes."""
     samples: Annotated[int, Field(ge=1, le=10_000), Shown("episodes per task")] = 1
     """Independent episodes for each task of --tasks."""
 

@@ -32,6 +32,7 @@ from kb_ray.evaluation.sides import results_of, sides_of
 from kb_ray.exiting import end
 from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
+from kb_ray.traces.reading import Survey
 from kb_ray.traces.resume import finished
 from kb_ray.traces.store import open_store
 
@@ -95,8 +96,7 @@ def _not_there(uri: str, selection: Selection) -> int:
 
 def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
     results = evaluated.results
-    for file in evaluated.found.damaged:
-        print(f"skipped: {file.key}: {file.reason}", file=sys.stderr)
+    _tell_damage(evaluated.found)
     print(tables.summary_table(results.summary))
     if len(results.summary.overall.turns) > 1:
         print("\n" + tables.turns_table(results.summary.overall))
@@ -107,6 +107,11 @@ def _tell(evaluated: Evaluated, options: EvaluateOptions) -> None:
     print(f"\nGPU hours of verdicts: {results.gpu_hours:.2f}{cost}{others}")
     for note in notes(results.training, results.retried, evaluated.covered):
         print(note)
+
+
+def _tell_damage(found: Survey) -> None:
+    for file in found.damaged:
+        print(f"skipped: {file.key}: {file.reason}", file=sys.stderr)
 
 
 async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
@@ -124,17 +129,20 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
             return code
     if options.dry_run:
         return 0
-    first, second = ((uri, known.get(uri) or read_outcomes(open_store(uri), options)) for uri in sides.values())
-    found = compared(first[1], second[1], options)
+    first, second = sides.values()
+    read = {uri: known.get(uri) or read_outcomes(open_store(uri), options) for uri in (first, second)}
+    found = compared(read[first][1], read[second][1], options)
     if not found.tasks:
-        raise ConfigError(f"--compare: {first[0]} and {second[0]} have no task in common that both judged")
-    print(f"first:  {first[0]}\nsecond: {second[0]}\n{tables.compared_table(found)}")
-    covered = {"first": coverage_of(open_store(first[0])), "second": coverage_of(open_store(second[0]))}
+        raise ConfigError(f"--compare: {first} and {second} have no task in common that both judged")
+    for looked_at, _ in read.values():
+        _tell_damage(looked_at)
+    print(f"first:  {first}\nsecond: {second}\n{tables.compared_table(found)}")
+    covered = {"first": coverage_of(read[first][0]), "second": coverage_of(read[second][0])}
     for side, part in covered.items():
         if part is not None and part.note is not None:
             print(f"{side}: {part.note}")
     told = {side: part and part.model_dump() for side, part in covered.items()}
-    content = {"first": first[0], "second": second[0], "coverage": told, **found.as_json()}
+    content = {"first": first, "second": second, "coverage": told, **found.as_json()}
     folder = Path(options.results).expanduser() if options.results else Path("evaluation")
     for path in write_json(folder, {"comparison.json": content}):
         print(f"written: {path}")

@@ -20,6 +20,7 @@ from kb_ray.extraction.joining import join, without_hollow
 from kb_ray.extraction.missing import nothing_found
 from kb_ray.extraction.parsing import Parser
 from kb_ray.extraction.reasoning import split, split_reasoning
+from kb_ray.extraction.renewed import begun_anew
 from kb_ray.extraction.syntax import ENTRY_PATTERN, ENTRY_POINTS, Outline
 from kb_ray.extraction.typography import (
     normalise,
@@ -42,6 +43,8 @@ _READINGS = 4
 """How often an answer's characters may be parsed: for its thinking, for its marks, for their content, without them."""
 _SUBSTANCE = re.compile(rf"\b(?:def|class|{'|'.join(ENTRY_POINTS)})\b")
 """What no answer can be without, so that others need no reading."""
+_ESCAPED = re.compile(r"&(?:lt|gt|amp);")
+_ESCAPES = frozenset({"lt", "gt", "amp"})
 _CODE_WORDS = ("@triton", "def ", "class ", "import ")
 
 
@@ -95,6 +98,8 @@ def _found(completion: Completion, parser: Parser) -> Candidate | NoCandidate:
     parser.allow(size)
     marked = reader.read([b for b in blocks if b.closed or not open_end or ends_in_prose(b.code, parser)])
     if found := reader.complete(marked):
+        if open_end and not _ended(blocks[-1], marked) and begun_anew(answer, blocks, found.code):
+            return nothing_found(answer, parts, completion, bool(blocks), bool(every))
         return reader.completed(found, answer, marked)
     parser.allow(size)
     whole = not open_end or ends_in_prose(answer, parser)
@@ -105,6 +110,11 @@ def _found(completion: Completion, parser: Parser) -> Candidate | NoCandidate:
     if not cut and (found := _without_entry(marked) or _without_entry(bare)):
         return found
     return nothing_found(answer, parts, completion, bool(blocks), bool(every))
+
+
+def _ended(last: Block, marked: Sequence[Reading]) -> bool:
+    """Whether the last block is open and was read all the same: then the cut is in the prose behind its code."""
+    return not last.closed and last is marked[-1].block
 
 
 def _last(blocks: list[Block]) -> list[Block]:
@@ -135,6 +145,8 @@ class _Reader:
         parts = segments(block.code, self.parser)
         if not parts and (apart := split_marks(block.code)) != block.code:
             parts = segments(apart, self.parser)
+        if not parts and (plain := html.unescape(block.code)) != block.code:
+            parts, rule = segments(plain, self.parser), f"{rule}+mended"
         found = [piece for part in parts if (piece := self._piece(part, rule))]
         if not found and block.rule == "bare":
             # The bodies of broken functions are indented too: only a run with an entry point is an answer.
@@ -144,13 +156,28 @@ class _Reader:
 
     def _piece(self, code: str, rule: str) -> Piece | None:
         """Code that parses, without the words in it that are none; None where it does not parse."""
+        if (plain := self._unescaped(code)) != code:
+            code, rule = plain, rule if rule.endswith("+mended") else f"{rule}+mended"
         shape, tree = self.parser.outline(code), self.parser.tree(code)
         if shape is None or not isinstance(tree, ast.Module):
             return None
         kept = without_words(code, tree, shape).strip("\n") + "\n"
         if kept == code or not (shape := self.parser.outline(kept)):
             return Piece(code, rule, shape) if shape else None
-        return Piece(kept, rule if rule.startswith("bare") or rule.endswith("+prose") else f"{rule}+prose", shape)
+        return Piece(kept, rule if rule.startswith("bare") or "+prose" in rule else f"{rule}+prose", shape)
+
+    def _unescaped(self, code: str) -> str:
+        """The code with what was escaped for HTML made plain, where it parses even so: `a &lt; b` is `a & lt; b`.
+
+        Known by names that nothing defines, and that are gone once it is plain: in strings they would be no names.
+        """
+        shape = self.parser.outline(code) if _ESCAPED.search(code) else None
+        escaped = _ESCAPES & (shape.uses - shape.defines) if shape else frozenset[str]()
+        if not escaped:
+            return code
+        plain = html.unescape(code)
+        rest = self.parser.outline(plain)
+        return plain if rest and not escaped & rest.uses else code
 
     def complete(self, readings: Sequence[Reading]) -> Candidate | None:
         """The last piece with an entry point; one that leads to a kernel before one that does not."""

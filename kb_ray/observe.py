@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kb_ray import logs
 from kb_ray.tally import Tally
-from kb_ray.traces.views import load_dataset_line
+from kb_ray.traces.views import reading_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -103,7 +103,7 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
         "tokens": f"{tally.tokens} generated",
         "took": _duration(time.monotonic() - tally.started),
         "traces": uri,
-        "read with": load_dataset_line(uri),
+        "read with": reading_line(ready.store),
     }
     if tally.best_speedup is not None:
         rows["best"] = f"{tally.best_speedup:.2f}x the reference"

@@ -117,7 +117,7 @@ def write_report(
         plots=plots,
         gpu_hour_price=gpu_hour_price,
         summary=summary,
-        notes=notes_of(opened, len(attempts.retried)),
+        notes=notes_of(attempts.found, len(attempts.retried)),
     )
 
 
@@ -154,7 +154,7 @@ def live_page(store: Store, mark: str, options: ReportOptions) -> str:
         seed=options.seed,
         live=mark,
         gpu_hour_price=options.gpu_hour_price,
-        notes=notes_of(store, len(attempts.retried)),
+        notes=notes_of(attempts.found, len(attempts.retried)),
     ).html
 
 

@@ -31,6 +31,7 @@ from kb_ray.traces.sink import TraceSink
 from kb_ray.watching.presence import Presence
 from kb_ray.watching.ray_meter import RayMeter
 from kb_ray.watching.sampling import Sampler
+from kb_ray.window import Window, misfits
 
 _FLUSH_ON_SIGNAL_S = 10.0
 _LET_GO_S = 15.0
@@ -71,6 +72,8 @@ async def run(
             _warn(line)
         if config.dry_run:
             logs.say(observe.first_prompt_text(ready), "first_prompt")
+            if ready.work or ready.again:
+                await _look_at_first_prompts(ready)
             return 0
         if _nothing_to_do(ready):
             return 0
@@ -79,6 +82,14 @@ async def run(
         await ready.completer.aclose()
         if ready.cluster is not None:
             cluster.disconnect()
+
+
+async def _look_at_first_prompts(ready: Ready) -> None:
+    """Tells of those that do not fit the model's window. ConfigError where none does."""
+    tasks = list({task.task_id: task for task, _ in ready.everything}.values())
+    line = await misfits(Window(ready.config, ready.completer), tasks, lambda task: ready.opening(task)[0])
+    if line is not None:
+        _warn(line)
 
 
 async def _held(ready: Ready) -> int:

@@ -71,7 +71,8 @@ class KernelBenchRuns:
             turn = None if episode.best_turn is None else episode.turns[episode.best_turn]
             entry = _entry(turn, episode.stop_reason)
             self._results.setdefault(level, {}).setdefault(number, {})[episode.sample] = entry
-            self._references.setdefault(level, {}).setdefault(f"{task.name}.py", _Reference()).add(turn, entry)
+            reference = self._references.setdefault(level, {}).setdefault(f"{task.name}.py", _Reference())
+            reference.add(episode.sample, turn, entry)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -113,14 +114,19 @@ class KernelBenchRuns:
         return {"averages": averages, "metadata": metadata, "problems": problems}
 
     def baseline(self, level: int) -> Json:
-        """A baseline file with the reference times of this very run, in ms: the mean over a problem's samples.
+        """A baseline file with the reference times of this very run, in ms.
+
+        KernelBench divides means where our speedup is of medians, and a few slow calls are enough to put one of them
+        on the other side of 1. So a problem's baseline is what makes that quotient our speedup, for the first of its
+        samples that is right: where sample 0, which its analysis looks at, is right, for that one. Runtimes stay as
+        they were measured, since other baselines may be set beside them. Where no sample is right it is the mean.
 
         0 where no kernel is right and none was timed: KernelBench's analysis would take a problem without an entry out
         of the tasks that shares are of. No entry where a right kernel was not timed, as on a CPU: there its speedup
         would come out as a number below 0, or 0, and spoil the mean over all problems.
         """
         found = sorted(self._references.get(level, {}).items())
-        return {f"level{level}": {name: {"mean": mean(one.times) or 0.0} for name, one in found if not one.untimed}}
+        return {f"level{level}": {name: {"mean": one.baseline} for name, one in found if not one.untimed}}
 
 
 @dataclass
@@ -129,13 +135,31 @@ class _Reference:
 
     times: list[float] = field(default_factory=list)
     """Milliseconds, of each sample that was timed."""
+    of_right: dict[int, float] = field(default_factory=dict)
+    """Milliseconds beside which a right sample's runtime shows its speedup, by sample."""
     untimed: bool = False
     """A kernel that is told as right was not timed."""
 
-    def add(self, turn: Turn | None, entry: Json) -> None:
+    @property
+    def baseline(self) -> float:
+        """Milliseconds to tell; 0 where nothing was timed."""
+        return self.of_right[min(self.of_right)] if self.of_right else mean(self.times) or 0.0
+
+    def add(self, sample: int, turn: Turn | None, entry: Json) -> None:
         self.untimed |= entry["correctness"] and entry["runtime"] == _NOT_TIMED
         if turn is not None and (timed := _timed(turn.verdict.reference_time)):
             self.times.append(timed.trimmed_mean_ms)
+        speedup = turn.verdict.speedup if turn is not None else None
+        if entry["correctness"] and entry["runtime"] != _NOT_TIMED and speedup is not None and math.isfinite(speedup):
+            self.of_right[sample] = _dividend(entry["runtime"], speedup)
+
+
+def _dividend(runtime: float, speedup: float) -> float:
+    """What gives `speedup` divided by `runtime`, and never more by a last digit: fast_1.5 asks whether 1.5 > 1.5."""
+    found = runtime * speedup
+    while found / runtime > speedup:
+        found = math.nextafter(found, 0.0)
+    return found
 
 
 def _entry(turn: Turn | None, stop_reason: StopReason) -> Json:

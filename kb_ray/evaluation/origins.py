@@ -7,8 +7,8 @@ found out in coverage; here that is put beside the rest.
 from __future__ import annotations
 
 from kb_ray.evaluation.coverage import Coverage, coverage_of
+from kb_ray.traces.reading import Survey
 from kb_ray.traces.run import RunInfo, read_run
-from kb_ray.traces.store import Store
 
 
 def model_of(run: RunInfo) -> str | None:
@@ -45,7 +45,8 @@ def notes(training: str | None, retried: int, covered: Coverage | None = None) -
     return told
 
 
-def notes_of(store: Store, retried: int) -> list[str]:
-    """The same of a store; one that was put together by hand may have no run. ConfigError where run.json is damaged."""
-    run = read_run(store)
-    return notes(training_of(run) if run else None, retried, coverage_of(store))
+def notes_of(found: Survey, retried: int) -> list[str]:
+    """The same of a store that was looked at; one that was put together by hand may have no run. ConfigError where
+    run.json is damaged."""
+    run = read_run(found.store)
+    return notes(training_of(run) if run else None, retried, coverage_of(found))

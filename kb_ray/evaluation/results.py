@@ -56,7 +56,9 @@ class Results(Record):
     """Episodes that the run was asked for, of all levels where a store is read; None where no plan is known, or one
     cannot be read."""
     finished: int | None = None
-    """Of those, the ones that the store holds: fewer where the run is unfinished."""
+    """Of those, the ones that the store holds: fewer where the run is unfinished or episodes are lost."""
+    lost: int | None = None
+    """Planned episodes that were done and are not there any longer: their files are damaged or gone."""
     gpu_hours: float
     """GPU hours of the verdicts on the episodes that were evaluated, flagged ones among them unless excluded."""
     cost: float | None = None
@@ -100,7 +102,8 @@ def evaluate_store(
         # Their names are told though nothing else is.
         summary = summary.model_copy(update={"flagged_tasks": tuple(sorted(flagged))})
     found = _narrowed(found, everything, kept)
-    run, covered = _run(store), coverage(store, {(item.task_id, item.sample) for item in everything}, chosen)
+    there = {(item.task_id, item.sample) for item in everything}
+    run, covered = _run(store), coverage(store, there, chosen, len(found.damaged))
     whole_plan = None if covered is None or covered.damaged_plans else covered
     hours = sum(turn.gpu_s for item in kept for turn in item.turns) / 3600
     price = options.gpu_hour_price
@@ -115,6 +118,7 @@ def evaluate_store(
         retried=sum((item.task_id, item.sample) in attempts.retried for item in kept),
         planned=whole_plan.planned if whole_plan else None,
         finished=whole_plan.finished if whole_plan else None,
+        lost=whole_plan.lost if whole_plan else None,
         gpu_hours=hours,
         cost=None if price is None else hours * price,
         summary=summary,
@@ -123,10 +127,10 @@ def evaluate_store(
     return Evaluated(found, kept, results, covered)
 
 
-def read_outcomes(store: Store, options: EvaluateOptions) -> list[Outcome]:
-    """Outcomes of a store that a comparison may use: flags and --num-tasks are about both sides together."""
+def read_outcomes(store: Store, options: EvaluateOptions) -> tuple[Survey, list[Outcome]]:
+    """A store, and its outcomes that a comparison may use: flags and --num-tasks are about both sides together."""
     found = counted(survey(store, skip_corrupt=options.skip_corrupt)).found
-    return _asked([outcome(episode) for episode in read_episodes(found)], options, None, store.uri)
+    return found, _asked([outcome(episode) for episode in read_episodes(found)], options, None, store.uri)
 
 
 def write(evaluated: Evaluated, options: EvaluateOptions) -> list[Path]:

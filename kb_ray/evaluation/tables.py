@@ -70,7 +70,7 @@ def published_table(rows: Sequence[PublishedRow]) -> str:
 
 
 def comparison_table(found: Comparison) -> str:
-    """Differences, then the tasks gained and lost."""
+    """Differences, then the tasks gained and lost, and what to mind in these."""
     rows = [["", "first", "second", "second - first"]]
     rows += [_difference(item) for item in found.differences]
     lines = [
@@ -79,6 +79,8 @@ def comparison_table(found: Comparison) -> str:
     lines.append(_aligned(rows))
     for name, tasks in (("gained", found.gained), ("lost", found.lost)):
         lines.append(f"{name}: {len(tasks)}" + (f" ({', '.join(tasks)})" if tasks else ""))
+    if found.note is not None:
+        lines.append(found.note)
     return "\n".join(lines)
 
 

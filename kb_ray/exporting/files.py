@@ -31,7 +31,7 @@ _CARD_MARK = re.compile(r"\A---\n(?:.*\n)*?- kb-ray-\w+\n", re.MULTILINE)
 """The head of a card with its tag, `kb-ray-VIEW`."""
 _OWN_FILES = re.compile(
     r"README\.md|data/train-\d{5}-of-\d{5}\.parquet|reasoning_traces(_multiturn)?\.json|"
-    r"(level\d+/)?level_\w+_kernel\.py"
+    r"(level\d+/)?level_\d+_problem_\d+_sample_\d+_kernel\.py"
 )
 _OWN_FOLDERS = re.compile(r"data|level\d+")
 _JUDGEMENTS = re.compile(r"(level\d+/)?(eval_results|pass_at_k_results)\.json")
@@ -79,6 +79,11 @@ def check(folder: Path, *, overwrite: bool) -> None:
         raise ConfigError(
             f"--output {folder}: {foreign}, and --overwrite replaces an earlier export alone; name another folder"
         )
+
+
+def is_own(name: str) -> bool:
+    """Whether an export of any view gives a file this name, a path with `/` relative to its folder."""
+    return _OWN_FILES.fullmatch(name) is not None
 
 
 def apart(folder: Path, store: str) -> None:
@@ -150,8 +155,8 @@ def _foreign(folder: Path) -> str:
         name = path.relative_to(folder).as_posix()
         if not path.is_symlink() and _JUDGEMENTS.fullmatch(name):
             return f"it holds {name} of KernelBench's evaluation, which would be lost: move that away"
-        own = _OWN_FOLDERS.fullmatch(name) if path.is_dir() else _OWN_FILES.fullmatch(name)
-        if path.is_symlink() or own is None:
+        own = _OWN_FOLDERS.fullmatch(name) if path.is_dir() else is_own(name)
+        if path.is_symlink() or not own:
             return f"it holds {name}"
     return ""
 

@@ -1,6 +1,6 @@
 """An export to a data set repository on the Hugging Face hub.
 
-Imports huggingface_hub only when something is pushed. Does not know what the files are.
+Imports huggingface_hub only when something is pushed. Knows of the files their names alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import os
 from pathlib import Path
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.exporting import files
 
 TOKEN = "HF_TOKEN"
-_OF_EXPORTS = ("data/*", "reasoning_traces.json", "reasoning_traces_multiturn.json", "level*_kernel.py")
-"""What some view or other writes beside the card, which tells of one view: the rest of a repository is its owner's."""
 
 
 def check(repo: str) -> None:
@@ -31,7 +30,8 @@ def check(repo: str) -> None:
 def push(folder: Path, repo: str, *, public: bool = False) -> str:
     """Makes the repository where there is none (private unless `public`) and uploads the folder in one commit.
 
-    Returns its address. What an earlier push left, of this view or another, and is not in the folder goes.
+    Returns its address. What an earlier push left, of this view or another, and is not in the folder goes; a file by a
+    name that no export gives is its owner's and stays.
     ConfigError where the hub refuses the token or the name, StoreError where it does not answer.
     """
     from huggingface_hub import HfApi
@@ -40,9 +40,11 @@ def push(folder: Path, repo: str, *, public: bool = False) -> str:
     hub = HfApi(token=os.environ[TOKEN])
     try:
         made = hub.create_repo(repo, repo_type="dataset", private=not public, exist_ok=True)
+        # Whole names: the hub's patterns cannot say how many digits, and would take an owner's file with ours.
+        there = hub.list_repo_files(made.repo_id, repo_type="dataset")
         hub.upload_folder(
-            repo_id=made.repo_id, repo_type="dataset", folder_path=folder, delete_patterns=list(_OF_EXPORTS),
-            commit_message=f"Export of {folder.name}",
+            repo_id=made.repo_id, repo_type="dataset", folder_path=folder,
+            delete_patterns=[name for name in there if files.is_own(name)], commit_message=f"Export of {folder.name}",
         )  # fmt: skip
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0

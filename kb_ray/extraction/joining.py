@@ -23,12 +23,12 @@ Pieces = Sequence[tuple[str, Outline]]
 def join(pieces: Pieces, main: int) -> str:
     """The code of piece `main` with the pieces that resolve what it lacks; unchanged where none does.
 
-    A name that several pieces define comes from the one nearest to `main`: those since the last version with an
-    entry point of its own, before `main` and then after it, then older ones. Functions that a piece brings along
-    are replaced by nearer ones too. A later piece with an entry point is never taken: it would replace the one of
-    `main`. Imports may come from anywhere.
+    A name that several pieces define comes from the last one since the last version with an entry point of its
+    own, before `main` and then after it, then from older ones: what is replaced is quoted in front of what replaces
+    it. Functions that a piece brings along are replaced so too. A later piece with an entry point is never taken: it
+    would replace the one of `main`. Imports may come from anywhere.
     """
-    order = _nearest_first(pieces, main)
+    order = _by_rank(pieces, main)
     chosen = {main}
     pending = [main]
     while pending:
@@ -59,12 +59,12 @@ def without_hollow(pieces: Pieces, parser: Parser) -> list[tuple[str, Outline]]:
     return found
 
 
-def _nearest_first(pieces: Pieces, main: int) -> list[int]:
-    """The pieces that may help `main`, itself first, the nearest ones before the others."""
+def _by_rank(pieces: Pieces, main: int) -> list[int]:
+    """The pieces that may help `main`, itself first, those that count before the others."""
     shapes = [shape for _, shape in pieces]
     version = max((i for i in range(main) if shapes[i].entry and not shapes[i].stub), default=-1)
     allowed = [i for i, shape in enumerate(shapes) if i != main and not (shape.entry and i > main)]
-    return [main, *sorted(allowed, key=lambda i: (i <= version, i > main, abs(i - main)))]
+    return [main, *sorted(allowed, key=lambda i: (i <= version, i > main, -i))]
 
 
 def _offers(shape: Outline, name: str, user: Outline) -> bool:
@@ -75,7 +75,7 @@ def _offers(shape: Outline, name: str, user: Outline) -> bool:
 
 
 def _arranged(pieces: Pieces, ranked: Sequence[int]) -> list[int]:
-    """The pieces as they stood, but in front of the nearer ones where they would replace their functions."""
+    """The pieces as they stood, but in front of those that count where they would replace their functions."""
     replacing = {
         i
         for rank, i in enumerate(ranked)

@@ -62,7 +62,7 @@ def published(found: Sequence[Outcome]) -> tuple[PublishedRow, ...]:
     tasks = [item for item in found if item.source == "kernelbench"]
     timed = is_timed(found)
     levels: dict[int, list[Outcome]] = {}
-    for item in tasks:
+    for item in sorted(tasks, key=lambda one: (one.task_id, one.sample)):
         if item.level is not None and item.judged:
             levels.setdefault(item.level, []).append(item)
     return tuple(

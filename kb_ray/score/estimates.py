@@ -34,12 +34,17 @@ def rate(passed: Sequence[bool]) -> Estimate:
 
 
 class Grouping:
-    """Values of one set, grouped by task. `tasks` names the task of each member of the set, repeated."""
+    """Values of one set, grouped by task. `tasks` names the task of each member of the set, repeated.
+
+    Tasks are numbered by name: what is drawn again is a number, and the order in which a store holds episodes is that
+    in which they happened to end.
+    """
 
     def __init__(self, tasks: Sequence[str]) -> None:
         groups: dict[str, list[int]] = {}
         for index, task in enumerate(tasks):
             groups.setdefault(task, []).append(index)
+        groups = dict(sorted(groups.items()))
         self.tasks = tuple(tasks)
         self.names = tuple(groups)
         self.groups = tuple(groups.values())

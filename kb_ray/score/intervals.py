@@ -1,8 +1,8 @@
 """95 % intervals: Wilson's for shares, the percentile bootstrap over tasks for everything else.
 
 Tasks are what is drawn again, with all their samples: samples of one task are alike, and treating them as
-independent would promise too much. Seeded, so that the same episodes give the same interval. Knows numbers,
-no episodes.
+independent would promise too much. Seeded, so that the same episodes give the same interval, in whatever order a
+store holds them, as long as tasks are numbered by their names. Knows numbers, no episodes.
 """
 
 from __future__ import annotations

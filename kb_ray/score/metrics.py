@@ -28,7 +28,8 @@ def summarise(episodes: Iterable[Episode], *, exclude_flagged: bool = False) -> 
 
 
 def summarise_outcomes(found: Sequence[Outcome], *, exclude_flagged: bool = False) -> Summary:
-    """The same of outcomes."""
+    """The same of outcomes, whose order says nothing: not even the last digit of a sum."""
+    found = sorted(found, key=lambda item: (item.task_id, item.sample))
     flagged = flagged_tasks(found)
     kept = [item for item in found if item.task_id not in flagged]
     apart = [] if exclude_flagged else [item for item in found if item.task_id in flagged]

@@ -34,10 +34,26 @@ class Comparison(Record):
     only_first: int
     """Tasks that only the first run judged."""
     only_second: int
+    samples_first: int = 0
+    """Judged samples of the tasks in both."""
+    samples_second: int = 0
+    uneven: int = 0
+    """Tasks in both of which one run judged more samples than the other."""
     differences: tuple[Difference, ...]
     gained: tuple[str, ...]
     """Ids of tasks that a sample of the second run solved and none of the first, sorted."""
     lost: tuple[str, ...]
+
+    @property
+    def note(self) -> str | None:
+        """What a reader of `gained` and `lost` has to know; None where both runs had as many tries at every task."""
+        if not self.uneven:
+            return None
+        return (
+            f"Not as many samples on both sides of {self.uneven} tasks ({self.samples_first} and {self.samples_second} "
+            "over all in both): rates are of single samples, but gained and lost ask whether any sample solved a task, "
+            "which more samples do sooner."
+        )
 
 
 def compare(first: Sequence[Outcome], second: Sequence[Outcome]) -> Comparison:
@@ -62,6 +78,9 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome]) -> Comparison:
         tasks=len(shared),
         only_first=len(one.keys() - two.keys()),
         only_second=len(two.keys() - one.keys()),
+        samples_first=sum(len(one[task]) for task in shared),
+        samples_second=sum(len(two[task]) for task in shared),
+        uneven=sum(len(one[task]) != len(two[task]) for task in shared),
         differences=tuple([*rows, _speed(one, two, shared)] if shared and timed else rows),
         gained=tuple(task for task in shared if _solved(two[task]) and not _solved(one[task])),
         lost=tuple(task for task in shared if _solved(one[task]) and not _solved(two[task])),
@@ -73,7 +92,7 @@ _Runs = dict[str, list[Outcome]]
 
 def _by_task(found: Iterable[Outcome]) -> _Runs:
     runs: _Runs = {}
-    for item in found:
+    for item in sorted(found, key=lambda one: (one.task_id, one.sample)):
         if item.judged:
             runs.setdefault(item.task_id, []).append(item)
     return runs

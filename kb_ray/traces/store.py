@@ -11,6 +11,8 @@ import fcntl
 import hashlib
 import io
 import os
+import re
+import time
 import uuid
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +20,9 @@ from typing import Protocol
 from kb_ray.errors import ConfigError, StoreError
 
 _TEMPORARY = ".tmp-"
+_TEMPORARY_NAME = re.compile(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{32}}")
+DEAD_AFTER_S = 3600.0
+"""A half-written file that has not grown for so long has no writer: each is written from memory, in one go."""
 _LOCK = ".lock"
 # Conditions that end without anyone changing the settings: a full disk, a network file system away.
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
@@ -183,6 +188,17 @@ class LocalStore:
     def leftovers(self) -> tuple[str, ...]:
         """Files that a writer has not finished: of one that was killed, or is at it now."""
         return tuple(sorted(path.relative_to(self._root).as_posix() for path in self._root.rglob(f"{_TEMPORARY}*")))
+
+    def remove_leftovers(self) -> None:
+        """Removes those of `leftovers` that nobody is writing any longer."""
+        for path in (self._root / name for name in self.leftovers()):
+            try:
+                if _TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.stat().st_mtime > DEAD_AFTER_S:
+                    path.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._failure(error) from error
 
     def delete(self, key: str) -> None:
         """See Store."""

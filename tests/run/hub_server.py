@@ -22,7 +22,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
         self.files: dict[str, bytes] = {}
-        self.held = ["data/train-old.parquet"]
+        self.held = ["data/train-00001-of-00002.parquet"]
         self.deleted: list[str] = []
         self.made: list[dict[str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"

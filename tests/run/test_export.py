@@ -29,6 +29,11 @@ import datasets, json, sys
 rows = {line}
 print(json.dumps([rows.num_rows, sorted(rows.column_names)]))
 """
+# In a repository that is pushed to, beside what exports left there.
+OWNERS = (
+    "notes.md", "figures/levels.png", "data/mine.csv", "data/test-00000-of-00001.parquet", "data/train-old.parquet",
+    "level_notes_kernel.py", "level1/level_1_problem_2_sample_best_kernel.py",
+)  # fmt: skip
 # Transformers and TRL take long to import: one process does all of it.
 TRAIN = """
 import datasets, glob, json, sys
@@ -221,7 +226,7 @@ def test_a_push_sends_card_and_rows_in_one_commit_and_clears_old_shards(store: s
         "reasoning_traces.json", "reasoning_traces_multiturn.json",
     ]  # fmt: skip
     with hub() as server:
-        server.held += [*of_other_views, "notes.md", "figures/levels.png"]
+        server.held += ["README.md", *of_other_views, *OWNERS]
         code, said = run_with_hub(store, tmp_path / "out", server.url, TOKEN)
         assert code == 0, said
     assert said.splitlines()[-1] == f"pushed to {server.url}/datasets/me/kernels"
@@ -229,7 +234,7 @@ def test_a_push_sends_card_and_rows_in_one_commit_and_clears_old_shards(store: s
     names = {"README.md", "data/train-00000-of-00001.parquet"}
     assert set(server.files) == names
     assert all(server.files[name] == (tmp_path / "out" / name).read_bytes() for name in names)
-    assert sorted(server.deleted) == sorted(["data/train-old.parquet", *of_other_views])
+    assert sorted(server.deleted) == sorted(["data/train-00001-of-00002.parquet", *of_other_views])
     assert TOKEN not in (tmp_path / "out" / "README.md").read_text() + said
 
 

@@ -21,6 +21,11 @@ ANALYSIS = f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant"
 TOLD = "Explanation\n\nThe kernel loads a block, halves it and stores it.\n"
 TURN = "<|im_start|>user\nThanks! And without Triton?<|im_end|>\n<|im_start|>assistant\n"
 PLAIN = "import torch\n\ndef triton_kernel_wrapper(x):\n    return x / 2\n"
+COMPARING = CODE.replace("    tl.store(", "    m = at < n\n    k = m & m\n    tl.store(")
+COMPARING = COMPARING.replace("mask=at < n", "mask=m")
+ARROW = COMPARING.replace("(x):", "(x) -> torch.Tensor:")
+ESCAPE_IN_STRING = CODE + 'LESS = "a &lt; b"\n'
+LT_DEFINED = CODE + "lt, at = 1, 3\nBOTH = at &lt; at\n"
 
 FAMILIES = {
     # A mark before the one that it should have followed.
@@ -134,6 +139,16 @@ FAMILIES = {
         fence(CODE + "halve_kernel\nBLOCK: int\n"), CODE + "halve_kernel\nBLOCK: int\n", "fence"
     ),
     "comparisons escaped for HTML": Case(fence(html.escape(CODE, quote=False)), CODE, "fence+mended"),
+    "the same where they parse": Case(fence(html.escape(COMPARING, quote=False)), COMPARING, "fence+mended"),
+    "the same in a tag": Case(tag(html.escape(COMPARING, quote=False)), COMPARING, "triton_tag+mended"),
+    "the same between prose": Case(
+        html.escape(f"{PROSE}\n{COMPARING}\n{PROSE}", quote=False), COMPARING, "bare+mended"
+    ),
+    "an arrow and comparisons escaped, prose in the fence": Case(
+        fence(html.escape(f"{ARROW}\n{PROSE}", quote=False)), ARROW, "fence+prose+mended"
+    ),
+    "an escape in a string is none": Case(fence(ESCAPE_IN_STRING), ESCAPE_IN_STRING, "fence"),
+    "names of an escape that are defined are none": Case(fence(LT_DEFINED), LT_DEFINED, "fence"),
     "lines with their numbers": Case(fence(NUMBERED), CODE, "fence+mended"),
     "an interpreter's session": Case(fence(SESSION), CODE, "fence+mended"),
     "an object with the code in it": Case(json.dumps({"plan": PROSE, "code": CODE}), CODE, "bare+mended"),

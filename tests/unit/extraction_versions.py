@@ -18,7 +18,7 @@ GRID = "\ndef grid(n):\n    return (triton.cdiv(n, {size}),)\n"
 GRID_WRAPPER = WRAPPER.replace("(triton.cdiv(x.numel(), 256),)", "grid(x.numel())")
 
 VERSIONS = {
-    # Of several definitions of one name the one nearest to the entry point counts.
+    # Of several definitions of one name the last one before the entry point counts, else the last one behind it.
     "old file, new kernel, new wrapper": Case(fence(OLD) + fence(KERNEL) + fence(WRAPPER), CODE, "fence+joined"),
     "old file, new kernel with imports, new wrapper": Case(
         fence(OLD) + fence(IMPORTS + KERNEL) + fence(WRAPPER), CODE, "fence+joined"
@@ -41,6 +41,16 @@ VERSIONS = {
     "the kernel's block brings an old helper along": Case(
         fence(GRID.format(size=256) + GRID_WRAPPER) + fence(IMPORTS + KERNEL + GRID.format(size=1)),
         IMPORTS + KERNEL + GRID.format(size=1) + GRID.format(size=256) + GRID_WRAPPER,
+        "fence+joined",
+    ),
+    "wrapper, the kernel as it was, the kernel as it becomes": Case(
+        fence("import torch\n" + WRAPPER) + f"It was\n{fence(OLD_KERNEL)}and becomes\n{fence(IMPORTS + KERNEL)}",
+        "import triton\nimport torch\n" + WRAPPER + IMPORTS + KERNEL,
+        "fence+joined",
+    ),
+    "wrapper, then the kernel in three versions": Case(
+        fence(IMPORTS + WRAPPER) + fence(KERNEL.replace("0.5", "0.1")) + fence(OLD_KERNEL) + fence(KERNEL),
+        IMPORTS + WRAPPER + KERNEL,
         "fence+joined",
     ),
     "imports in the wrapper's block only": Case(

@@ -15,6 +15,7 @@ from kb_ray.config import RunConfig, identity, request_seed
 from kb_ray.config_sources import build_parser, parse_command
 from kb_ray.doctor import DoctorConfig
 from kb_ray.errors import ConfigError
+from kb_ray.tasks.rows import FIELDS
 from kb_ray.traces.run import fingerprint
 
 COMMAND_ONLY = {"config", "set", "help"}
@@ -54,6 +55,12 @@ def test_help_of_every_flag_says_default_range_and_unit(model: type[Any]) -> Non
         assert set(parts) == {"default", "range", "unit"}, action.dest
         assert all(value.strip() and value.strip() != "to" for value in parts.values()), action.dest
         assert len(explained.split()) >= 3, f"{action.dest} is not explained"
+
+
+def test_help_of_column_names_every_field_that_may_be_mapped() -> None:
+    (column,) = (action for action in build_parser(RunConfig, "prog")._actions if action.dest == "column")
+    named = (column.help or "").rpartition("Fields: ")[2].partition(".")[0]
+    assert [field.strip() for field in named.split(",")] == list(FIELDS)
 
 
 def test_the_defaults_are_those_of_a_run_that_asks_for_nothing() -> None:

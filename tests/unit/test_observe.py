@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kb_ray import observe
+from kb_ray.compact import compact
 from kb_ray.config import RunConfig
 from kb_ray.drive import Ending
 from kb_ray.preflight import Ready, preflight
@@ -29,6 +30,7 @@ from kb_ray.records import (
     Verdict,
 )
 from kb_ray.tally import Tally
+from tests.unit.traces.examples import put_part
 
 TASK = Task(
     task_id="folder/t", source="folder", name="t", reference_code="", style="function", entry_point="reference_impl"
@@ -142,6 +144,15 @@ async def test_the_summary_says_what_came_of_it_and_how_to_read_it(checked: Read
     assert checked.store.uri in text
     assert 'datasets.load_dataset("parquet"' in text
     assert "start the same command again to redo them" in text
+
+
+async def test_the_summary_names_the_files_that_hold_all_episodes(checked: Ready) -> None:
+    put_part(checked.store, 0)
+    assert "/parts/*.parquet" in observe.summary_text(checked, counted(), Ending("done"), 1)
+    compact(checked.store, delete_parts=True)
+    text = observe.summary_text(checked, counted(), Ending("done"), 1)
+    assert "/final/*.parquet" in text
+    assert "/parts/" not in text
 
 
 async def test_the_summary_says_in_one_line_why_episodes_have_to_be_redone(checked: Ready) -> None:

@@ -132,6 +132,22 @@ def test_a_sample_that_we_failed_leaves_the_next_judged_one_to_be_looked_at() ->
     assert sum(theirs) / len(theirs) == ours.value == 0.5
 
 
+@pytest.mark.parametrize("speedup", [1.02, 0.98, 1.5, 1.3, 3.0])
+def test_a_few_slow_calls_do_not_turn_their_quotient_against_our_speedup(speedup: float) -> None:
+    """Our speedup is of medians, their runtimes are means: of a third of slow calls these are a tenth apart."""
+    skewed = Timing(median_ms=1.0, trimmed_mean_ms=1.0667, std_ms=0.1, n=3, samples_ms=(1.0, 1.0, 1.2))
+    right = ok(speedup).model_copy(update={"kernel_time": skewed})
+    other = ok(2 * speedup).model_copy(update={"kernel_time": skewed})
+    runs = KernelBenchRuns()
+    found = [episode("1_A", right, problem_id=1), episode("1_A", other, sample=1, problem_id=1)]
+    runs.add(found[::-1])
+    entry = runs.eval_results(1)["1"][0]
+    assert entry["runtime"] == entry["runtime_stats"]["mean"] == 1.0667
+    theirs = runs.baseline(1)["level1"]["1_A.py"]["mean"] / entry["runtime"]
+    assert theirs == pytest.approx(speedup, rel=1e-12)
+    assert [theirs > p for p in (1.0, 1.5, 3.0)] == [speedup > p for p in (1.0, 1.5, 3.0)]
+
+
 def test_numbers_that_training_gave_begin_with_0_for_each_problem() -> None:
     runs = KernelBenchRuns()
     runs.add(

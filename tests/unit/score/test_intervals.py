@@ -58,6 +58,16 @@ def test_the_same_values_give_the_same_interval() -> None:
     assert first.low <= 3.0 <= first.high  # type: ignore[operator]
 
 
+def test_an_interval_does_not_depend_on_the_order_of_the_tasks() -> None:
+    values = [(f"t{i}", float(i * i % 13) + 0.1) for i in range(40) for _ in range(1 + i % 3)]
+    names = [task for task, _ in values]
+    one, other = Grouping(names), Grouping(names[::-1])
+    assert one.names == other.names == tuple(sorted(set(names)))
+    assert one.median(values) == other.median(values[::-1])
+    mean, turned = one.mean(values), other.mean(values[::-1])
+    assert (mean.value, mean.low, mean.high) == pytest.approx((turned.value, turned.low, turned.high), rel=1e-12)
+
+
 def test_one_task_has_a_value_and_no_interval() -> None:
     found = Grouping(["a", "a"]).mean([("a", 1.0), ("a", 3.0)])
     assert (found.value, found.low, found.high, found.n) == (2.0, None, None, 2)

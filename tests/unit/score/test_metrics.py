@@ -152,6 +152,11 @@ def test_nothing_is_said_of_speed_where_no_code_ran_at_all() -> None:
     assert found.overall.best.fast_2_at_least.value is None
 
 
+def test_no_number_depends_on_the_order_of_episodes() -> None:
+    uneven = [episode(f"t{i}", ok(0.3 + i * i % 7), sample=s) for i in range(12) for s in range(i % 3 + 1)]
+    assert summarise([*STORE, *uneven][::-1]) == summarise([*STORE, *uneven])
+
+
 def test_no_episode_at_all_is_not_an_error() -> None:
     found = summarise([episode("d", level=2, stop=StopReason.INFRA_ERROR)]).overall
     assert (found.judged, found.best.correct.value, found.pass_at_k, found.turns) == (0, None, (), ())

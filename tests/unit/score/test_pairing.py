@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kb_ray.evaluation.tables import comparison_table
 from kb_ray.records import Episode, StopReason
 from kb_ray.score.baselines import published
 from kb_ray.score.metrics import summarise_outcomes
@@ -55,6 +56,28 @@ def test_samples_of_a_task_are_averaged_before_they_are_compared() -> None:
     two = of(episode("a", ok(1.0)), episode("a", bad(), sample=1), episode("b", bad()))
     one = of(episode("a", bad()), episode("b", bad()))
     assert compare(one, two).differences[2].difference.value == pytest.approx(0.25)
+
+
+def test_unequal_numbers_of_samples_are_said_where_they_matter() -> None:
+    once = of(episode("a", bad()), episode("b", ok(1.0)))
+    thrice = of(*(episode("a", ok(1.0) if i == 2 else bad(), sample=i) for i in range(3)), episode("b", ok(1.0)))
+    found = compare(once, thrice)
+    assert (found.samples_first, found.samples_second, found.uneven) == (2, 4, 1)
+    assert found.gained == ("kernelbench/1/a",)
+    assert found.note is not None
+    assert found.note in comparison_table(found)
+    # what only one run judged, or our side failed, is not compared
+    lost = of(episode("a", sample=1, stop=StopReason.INFRA_ERROR), episode("x", ok(1.0)))
+    even = compare([*once, *lost], once)
+    assert even.note is None
+    assert "samples" not in comparison_table(even)
+
+
+def test_a_comparison_does_not_depend_on_the_order_of_episodes() -> None:
+    one = of(*(episode(f"t{i}", ok(0.3 + i * i % 7), sample=s) for i in range(12) for s in range(i % 3 + 1)))
+    two = of(*(episode(f"t{i}", ok(0.7 + i * i % 5) if i % 4 else bad()) for i in range(12)))
+    assert compare(one[::-1], two[::-1]) == compare(one, two)
+    assert published(one[::-1]) == published(one)
 
 
 def test_stores_without_a_common_task_say_nothing() -> None:

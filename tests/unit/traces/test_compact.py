@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,6 +116,18 @@ def test_a_compaction_killed_before_its_manifest_is_as_if_it_never_was(store: Lo
     assert held(store) == [(0, 1), (1, 1)]
     compact(store)
     assert final_rows(store) == [(0, 1), (1, 1)]
+
+
+def test_half_written_files_of_killed_compactions_go(store: LocalStore) -> None:
+    put_part(store, 0)
+    compact(store)
+    half = Path(store.uri) / "final" / f".tmp-{'0' * 32}"
+    half.write_bytes(b"half")
+    compact(store)
+    assert half.exists(), "another compaction may be writing it"
+    os.utime(half, (0, 0))
+    compact(store)
+    assert store.leftovers() == ()
 
 
 def test_a_deleted_part_that_a_late_retry_writes_again_is_not_counted_twice(store: LocalStore) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.traces.store import LocalStore, StoreUnavailable, open_store
+from kb_ray.traces.store import DEAD_AFTER_S, LocalStore, StoreUnavailable, open_store
 from tests.unit.traces.store_contract import StoreContract
 
 
@@ -33,6 +34,18 @@ def test_no_temporary_file_stays_after_a_put(store: LocalStore) -> None:
     store.put_if_absent("parts/a", b"2")
     store.replace("parts/a", b"3")
     assert os.listdir(Path(store.uri) / "parts") == ["a"]
+
+
+def test_half_written_files_go_once_nobody_can_be_writing_them(store: LocalStore) -> None:
+    store.put_if_absent("final/a.parquet", b"x")
+    folder = Path(store.uri) / "final"
+    dead, alive, own = (folder / f".tmp-{name}" for name in ("0" * 32, "1" * 32, "notes"))
+    for path in (dead, alive, own, folder / "a.parquet"):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - DEAD_AFTER_S - 9,) * 2)
+    os.utime(alive)
+    store.remove_leftovers()
+    assert sorted(path.name for path in folder.iterdir()) == [alive.name, own.name, "a.parquet"]
 
 
 def test_without_hard_links_a_key_is_still_created_once(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from kb_ray.records import StopReason
 from kb_ray.traces.layout import part_key
 from kb_ray.traces.schema import table_bytes
 from kb_ray.traces.store import LocalStore
-from kb_ray.traces.views import load_dataset_line
-from tests.unit.traces.examples import make_episode
+from kb_ray.traces.views import load_dataset_line, reading_line
+from tests.unit.traces.examples import make_episode, put_part
 
 LOAD = """
 import datasets
@@ -41,6 +41,21 @@ def test_parts_load_together_though_some_columns_are_all_null_in_some(tmp_path: 
     assert load(load_dataset_line(store.uri), tmp_path) == "2 ['builtin/1/a', 'builtin/1/b'] None"
     compact(store, delete_parts=True)
     assert load(load_dataset_line(store.uri, compacted=True), tmp_path).startswith("2 ")
+
+
+def test_the_line_of_a_store_finds_each_row_once_however_much_of_it_is_compacted(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    put_part(store, 0)
+    assert reading_line(store) == load_dataset_line(store.uri)
+    compact(store)
+    assert reading_line(store) == load_dataset_line(store.uri, compacted=True)
+    put_part(store, 1)
+    assert "python -m kb_ray.compact" in reading_line(store)
+    assert "load_dataset" not in reading_line(store)
+    compact(store, delete_parts=True)
+    assert reading_line(store) == load_dataset_line(store.uri, compacted=True)
+    put_part(store, 2)
+    assert load(reading_line(store), tmp_path).startswith("3 ")
 
 
 def test_the_line_names_the_endpoint_of_an_s3_store(monkeypatch: pytest.MonkeyPatch) -> None:
