@@ -6,38 +6,52 @@ Does not know statements and expressions, which `walking` goes through.
 from __future__ import annotations
 
 import ast
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 from typing import Any
 
-from kb_ray.retrieve.operations import BINARY, is_relu, makes, makes_zeros, operation, root
-from kb_ray.retrieve.parts import METADATA, NUMBER, Instance, Layer, Library, Local, Program, Several, Steps, Tensor
+from kb_ray.retrieve.library_calls import SEQUENCES, LibraryCalls
+from kb_ray.retrieve.operations import operation
+from kb_ray.retrieve.parts import (
+    FUNCTIONS,
+    METADATA,
+    MODULES,
+    NONE,
+    NUMBER,
+    OWN_CLASS,
+    UNSPELLED,
+    Context,
+    Instance,
+    Layer,
+    Library,
+    Local,
+    Number,
+    Partial,
+    Program,
+    Scope,
+    Several,
+    Spelled,
+    Steps,
+    Tensor,
+    is_marked,
+    without_names,
+)
 
-_BUILTINS = frozenset(
-    {"int", "float", "len", "range", "tuple", "list", "dict", "set", "str", "bool", "isinstance", "getattr", "hasattr",
-     "setattr", "print", "super", "sum", "max", "min", "zip", "enumerate", "reversed", "sorted", "type", "iter", "next",
-     "map", "filter", "all", "any", "round", "repr", "slice", "ValueError", "TypeError", "NotImplementedError",
-     "RuntimeError", "Exception", "AssertionError"}
+_COLLECTING = frozenset({"append", "extend", "add_module", "register_module", "insert", "update"})
+_NAMED = frozenset({"items", "named_children", "named_modules"})
+_KEEPING = frozenset(
+    {"parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "apply", "zero_grad", "requires_grad_",
+     "register_buffer", "register_parameter", "save_for_backward", "mark_dirty", "mark_non_differentiable"}
 )  # fmt: skip
-_SEQUENCES = frozenset({"Sequential", "ModuleList", "ModuleDict"})
-_COLLECTING = frozenset({"append", "extend", "add_module", "insert"})
-_ZEROS = "zeros"
-_TWO_SIDED = frozenset(BINARY.values())
-_OF_AN_OPERATION = 10
-"""Steps that each operation takes: what is found is kept and compared, and so must stay shorter than the walk."""
-
-Scope = dict[str, Any]
-"""What each name of a function is."""
+"""Methods of PyTorch's modules and functions that compute nothing."""
+_ITSELF = ("forward", "__call__")
 
 
-class Calls(ABC):
-    """What a call comes to. `found` holds the operations so far. Raises Spent where the steps do not reach."""
+class Calls(LibraryCalls):
+    """What a call comes to. Raises Spent where the steps do not reach."""
 
     def __init__(self, program: Program, steps: Steps) -> None:
-        self.found: list[str] = []
-        self._program, self._steps = program, steps
-        self._inverse: Tensor | None = None
-        """What the last operation gave, where that was 1 divided by something."""
+        super().__init__(steps)
+        self._program = program
 
     @abstractmethod
     def _call(self, function: ast.FunctionDef | Local, args: list[Any], named: Scope) -> Any:
@@ -56,12 +70,16 @@ class Calls(ABC):
         """What an attribute is."""
 
     def _called(self, node: ast.Call, scope: Scope) -> Any:
-        owner = None
-        if isinstance(node.func, ast.Attribute):
-            owner = self._value(node.func.value, scope)
-            called = self._attribute(owner, node.func.attr)
+        func, owner, called = node.func, None, None
+        if not isinstance(func, ast.Attribute):
+            called = self._value(func, scope)
         else:
-            called = self._value(node.func, scope)
+            owner = self._value(func.value, scope)
+            if isinstance(owner, Context):
+                # What is kept for the way back computes nothing on this one.
+                return NUMBER
+            if isinstance(owner, Library):
+                called = self._attribute(owner, func.attr)
         args = list[Any]()
         for argument in node.args:
             value = self._value(argument, scope)
@@ -69,63 +87,139 @@ class Calls(ABC):
             self._steps.take(len(more))
             args += more
         named = {word.arg: self._value(word.value, scope) for word in node.keywords if word.arg}
-        if isinstance(node.func, ast.Attribute) and not isinstance(owner, Library):
-            return self._method(owner, node, called, args, named, scope)
-        if isinstance(called, Library) and not called.name.startswith("math."):
-            name = self._respelled(called.name.rpartition(".")[2], node.args, node.keywords)
-            if name is not None:
-                taken = [*args, *named.values()]
-                of_numbers = all(value is NUMBER for value in taken) and not makes(name)
-                return NUMBER if of_numbers else self._note(name, taken)
-        return self._apply(called, args, named)
+        if isinstance(func, ast.Attribute) and called is None:
+            return self._method(owner, node, args, named, scope)
+        return self._apply(called, args, named, Spelled.of(node))
 
-    def _method(self, owner: Any, node: ast.Call, called: Any, args: list[Any], named: Scope, scope: Scope) -> Any:
+    def _method(self, owner: Any, node: ast.Call, args: list[Any], named: Scope, scope: Scope) -> Any:
         """A call of an attribute: a field or method of an instance, a list that grows, or a tensor's method."""
         assert isinstance(node.func, ast.Attribute)
         name = node.func.attr
         if _is_super(node.func.value):
             self._steps.take(len(scope))
             mine = next((value for value in scope.values() if isinstance(value, Instance)), None)
-            return self._inherited(mine, args, named) if mine and name == "forward" else NUMBER
+            return self._inherited(mine, scope.get(OWN_CLASS, mine.of), name, args, named) if mine else NUMBER
         if isinstance(owner, Instance):
-            method = self._program.method(owner.of, name)
-            return self._call(method, [owner, *args], named) if method else self._apply(called, args, named)
+            return self._of_module(owner, node, args, named)
+        if isinstance(owner, ast.ClassDef) and (name == "apply" or self._program.method(owner, name)):
+            return self._apply(self._attribute(owner, name), args, named)
+        if name in _ITSELF and isinstance(owner, (Several, Layer, *FUNCTIONS)):
+            return self._apply(owner, args, named)
         if isinstance(owner, Several):
-            if name in _COLLECTING:
-                more = args[-1].values if args and isinstance(args[-1], Several) else args[-1:]
-                self._steps.take(len(more))
-                owner.values += more
-            return owner
-        if owner is NUMBER or name in METADATA:
+            return self._of_several(owner, name, args, named)
+        if isinstance(owner, Number) or name in METADATA:
             return NUMBER
-        name = self._respelled(name, [node.func.value, *node.args], node.keywords) or name
+        name = self._respelled(name, Spelled((node.func.value, *node.args), tuple(node.keywords))) or name
         return self._note(name, [owner, *args, *named.values()])
 
-    def _inherited(self, mine: Instance, args: list[Any], named: Scope) -> Any:
-        """`super().forward()`, also of a class of PyTorch."""
-        for base in mine.of.bases:
-            known = self._value(base, {})
-            if isinstance(known, ast.ClassDef):
-                forward = self._program.method(known, "forward")
-                return (
-                    self._call(forward, [mine, *args], named)
-                    if forward
-                    else self._inherited(Instance(known, mine.fields), args, named)
-                )
-            if isinstance(known, Library) and known.name not in ("torch.nn.Module", "object"):
-                return self._note(known.name.rpartition(".")[2], args)
-        return Tensor()
+    def _of_module(self, owner: Instance, node: ast.Call, args: list[Any], named: Scope) -> Any:
+        """A method or field of a module of the file, or what every module has."""
+        assert isinstance(node.func, ast.Attribute)
+        name = node.func.attr
+        if name in owner.fields or self._program.method(owner.of, name):
+            return self._apply(self._attribute(owner, name), args, named, Spelled.of(node))
+        if name in _ITSELF:
+            return self._apply(owner, args, named)
+        if name == "_conv_forward":
+            return self._inherited(owner, owner.of, "forward", args, named)
+        if name in ("children", "modules"):
+            return self._children(owner)
+        if name in _NAMED:
+            return Several([NUMBER, self._children(owner)])
+        if name in ("add_module", "register_module"):
+            return self._stored(owner, node.args[:1], args[1:])
+        if name in _KEEPING:
+            return Tensor()
+        return self._opaque([owner, *args]) if operation(name) else owner
 
-    def _apply(self, called: Any, args: list[Any], named: Scope) -> Any:
+    def _of_instance(self, owner: Instance, name: str) -> Any:
+        if name in owner.fields:
+            return owner.fields[name]
+        if name == "_modules":
+            return self._children(owner)
+        method = self._program.method(owner.of, name)
+        if method is None:
+            return owner.fields.setdefault(name, Tensor())
+        if is_marked(method, "property", "cached_property"):
+            return self._call(method, [owner], {})
+        return Partial(method) if self._program.is_static(owner.of, name) else Partial(method, (owner,))
+
+    def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
+        if name == "apply":
+            return self._applied(owner)
+        method = self._program.method(owner, name)
+        if method is None:
+            return owner
+        return Partial(method, (owner,) if is_marked(method, "classmethod") else ())
+
+    def _children(self, of: Instance) -> Several:
+        """The modules of a module, in the order in which they were stored."""
+        found = []
+        for value in of.fields.values():
+            inner = value.values if isinstance(value, Several) else [value]
+            self._steps.take(1 + len(inner))
+            found += [value] if any(isinstance(each, (*MODULES, Several)) for each in inner) else []
+        return Several(found)
+
+    def _of_several(self, owner: Several, name: str, args: list[Any], named: Scope) -> Any:
+        if owner.names and name in owner.names:
+            return self._apply(owner.names[name], args, named)
+        if name in _NAMED:
+            return Several([NUMBER, owner])
+        if name in _COLLECTING:
+            for last in args[-1:]:
+                self._add(owner, without_names(last) if name == "update" else last)
+        return owner
+
+    def _applied(self, of: ast.ClassDef) -> Any:
+        """`apply` of a torch.autograd.Function of the file: its forward."""
+        forward = self._program.method(of, "forward")
+        if forward is None:
+            return Tensor()
+        return Partial(forward, () if self._program.method(of, "setup_context") else (Context(),))
+
+    def _inherited(self, mine: Instance, of: ast.ClassDef, name: str, args: list[Any], named: Scope) -> Any:
+        """A method that a class has of its bases, also of those of PyTorch."""
+        # Each class waits once: one can be its own base.
+        waiting, seen = [*of.bases], set[str]()
+        for base in waiting:
+            known = self._value(base, {})
+            if isinstance(known, ast.ClassDef) and known.name not in seen:
+                method = self._program.method(known, name)
+                if method is not None:
+                    return self._call(method, [mine, *args], named)
+                seen.add(known.name)
+                waiting += known.bases
+            if isinstance(known, Library) and known.name not in ("torch.nn.Module", "object"):
+                return self._of_library(mine, known.name.rpartition(".")[2], name, args)
+        return Tensor() if name == "forward" else NUMBER
+
+    def _of_library(self, mine: Instance, base: str, name: str, args: list[Any]) -> Any:
+        """A method that a module of the file has of one of PyTorch."""
+        if name == "__init__" and base in SEQUENCES:
+            held = without_names(args[0] if len(args) == 1 and isinstance(args[0], Several) else Several(args)).values
+            self._steps.take(len(held))
+            mine.fields |= {f"{place}": value for place, value in enumerate(held)}
+        if name != "forward":
+            return NUMBER
+        return self._apply(self._children(mine), args, {}) if base == "Sequential" else self._note(base, args)
+
+    def _apply(self, called: Any, args: list[Any], named: Scope, spelled: Spelled = UNSPELLED) -> Any:
         self._steps.take()
         match called:
             case ast.FunctionDef() | Local():
                 return self._call(called, args, named)
+            case Partial(of=of):
+                self._steps.take(len(called.args) + len(called.spelled.operands))
+                given = called.spelled.then(spelled)
+                return self._apply(of, [*called.args, *args], called.named | named, given)
             case ast.ClassDef():
                 return self._made(called, args, named)
             case Instance():
-                forward = self._program.method(called.of, "forward")
-                return self._call(forward, [called, *args], named) if forward else self._inherited(called, args, named)
+                forward = next(filter(None, (self._program.method(called.of, name) for name in _ITSELF)), None)
+                if forward is None:
+                    return self._inherited(called, called.of, "forward", args, named)
+                return self._call(forward, [called, *args], named)
             case Several(values=values):
                 self._steps.take(len(values))
                 for value in list(values):
@@ -134,102 +228,9 @@ class Calls(ABC):
             case Layer(name=name):
                 return self._note(name, args)
             case Library(name=name):
-                return self._library(name, args, named)
-        return self._note("call", args)
-
-    def _library(self, path: str, args: list[Any], named: Scope) -> Any:
-        name = path.rpartition(".")[2]
-        if path in _BUILTINS:
-            inner = [value for value in args if isinstance(value, Several)]
-            if path == "enumerate" and inner:
-                return Several([NUMBER, inner[0]])
-            return (Several(list(inner)) if path == "zip" else inner[0]) if inner else NUMBER
-        if path.startswith("math."):
-            return NUMBER
-        if path.startswith("torch.nn.") and name[:1].isupper():
-            if name == "Parameter":
-                return Tensor()
-            if name in _SEQUENCES:
-                return args[0] if len(args) == 1 and isinstance(args[0], Several) else Several(args)
-            return Layer(name)
-        if name in ("weight_norm", "spectral_norm") and args:
-            return args[0]
-        if args and args[0] is NUMBER and all(value is NUMBER for value in (*args, *named.values())):
-            # Made of numbers: zeros, ones, arange.
-            return Tensor()
-        return self._note(name, [*args, *named.values()])
-
-    def _note(self, name: str, taken: list[Any]) -> Any:
-        """The result of an operation; what computes nothing gives back what it took, or zeros and the like."""
-        if makes(name):
-            return Tensor(zero=name == _ZEROS)
-        known = operation(name)
-        if not known:
-            return taken[0] if taken else Tensor()
-        return self._noted(known, taken)
-
-    def _noted(self, name: str, taken: list[Any]) -> Tensor:
-        """The result of an operation of that name. Spellings that only values tell apart become one here."""
-        if name == "rsqrt":
-            taken, name = [self._noted("sqrt", taken)], "reciprocal"
-        if name == "reciprocal":
-            taken, name = [NUMBER, *taken[:1]], "div"
-        if name == "max" and any(isinstance(value, Tensor) and value.zero for value in taken):
-            name = "relu"
-        if name == "mul" and self._inverse is not None and any(value is self._inverse for value in taken):
-            # x * (1 / y) is x / y.
-            self.found.pop()
-            name = "div"
-        # x * f(x) is no scaling: what was used before comes in a second time.
-        again = any(isinstance(value, Tensor) and value.used for value in taken)
-        self._steps.take(_OF_AN_OPERATION)
-        self.found.append(f"{name}+" if again and name in _TWO_SIDED else name)
-        self._use(taken)
-        result = Tensor()
-        self._inverse = result if name == "div" and taken[:1] == [NUMBER] else None
-        return result
-
-    def _respelled(self, name: str, operands: list[ast.expr], named: list[ast.keyword]) -> str | None:
-        """The name of what a call is under another one, for its operands; None where it is what it says."""
-        if makes_zeros(name, operands):
-            return _ZEROS
-        if is_relu(name, operands, named):
-            return "relu"
-        if len(operands) != 2:
-            return None
-        if operation(name) == "mul" and self._alike(*operands):
-            return "pow"
-        return root(operands[1]) if operation(name) == "pow" else None
-
-    def _alike(self, one: ast.AST, other: ast.AST) -> bool:
-        """Whether two expressions are spelled alike."""
-        for mine, theirs in zip(_nodes(one), _nodes(other), strict=False):
-            self._steps.take()
-            if _marks(mine) != _marks(theirs):
-                return False
-        return True
-
-    def _use(self, taken: list[Any]) -> None:
-        """What an operation took is used from now on."""
-        for value in taken:
-            inner = value.values if isinstance(value, Several) else [value]
-            self._steps.take(len(inner))
-            for each in inner:
-                if isinstance(each, Tensor):
-                    each.used = True
-
-
-def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    return (found for found in ast.walk(node) if not isinstance(found, ast.expr_context))
-
-
-def _marks(node: ast.AST) -> tuple[Any, ...]:
-    """A node without its children: its kind, how many of them there are where, and what else it holds."""
-    fields = (value for name, value in ast.iter_fields(node) if name != "ctx")
-    return type(node), *(
-        len(value) if isinstance(value, list) else None if isinstance(value, ast.AST) else repr(value)
-        for value in fields
-    )
+                return self._library(name, args, named, spelled)
+        # Calling None is a branch that no run takes.
+        return Tensor() if called is NONE else self._opaque(args)
 
 
 def _is_super(node: ast.expr) -> bool:

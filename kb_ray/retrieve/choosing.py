@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kb_ray.retrieve.computed import entry_of
+from kb_ray.retrieve.computed import telling_entry
 from kb_ray.retrieve.program import Core, overlap
 
 RELEVANCE_WEIGHT = 0.75
@@ -72,9 +72,9 @@ def choose(pool: Sequence[Candidate], count: int, budget: int) -> Choice:
 
 
 def likeness(one: Candidate, other: Candidate) -> float:
-    """0 to 1: overlap of two programs; 1 where they compute the same on other numbers."""
-    same = entry_of(one.operations)
-    if same and same == entry_of(other.operations):
+    """0 to 1: overlap of two programs; 1 where they are known to compute the same on other numbers."""
+    same = telling_entry(one.operations)
+    if same and same == telling_entry(other.operations):
         return 1.0
     return overlap(one.core.runs, other.core.runs)
 

@@ -2,7 +2,8 @@
 
 Reads syntax trees, runs nothing. Only what `forward`, or the function, reaches counts: helpers, methods and modules of
 the file are followed where they are called. Numbers, names and how expressions are split into lines make no difference.
-Operands do not count either, so that programs alike but for wiring are one; on that side a leak filter may err.
+Operands do not count either, so that programs alike but for wiring are one; on that side a leak filter may err. What
+cannot be followed is a `?`, which is like nothing, not even like another `?`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
-from kb_ray.retrieve.parts import Program, Spent, Steps
+from kb_ray.retrieve.parts import OPAQUE, Program, Spent, Steps, with_attributes
 from kb_ray.retrieve.walking import Walk
 from kb_ray.tasks.entry_point import guess_class
 
@@ -34,7 +35,7 @@ def operations(code: str, entry_point: str | None = None) -> str:
     Empty where the entry point computes nothing or the file does not parse.
     """
     try:
-        tree = ast.parse(code.removeprefix("\ufeff"))
+        tree = with_attributes(ast.parse(code.removeprefix("\ufeff")))
         program = Program(tree)
         known = entry_point in program.classes or entry_point in program.functions
         entry = entry_point if entry_point is not None and known else _entry(tree, program)
@@ -57,6 +58,17 @@ def entry_of(lines: str) -> str:
     return lines.partition("\n")[0]
 
 
+def telling(lines: str) -> list[str]:
+    """The programs of which all was followed: two are one where these are equal."""
+    return [line for line in programs(lines) if OPAQUE not in line]
+
+
+def telling_entry(lines: str) -> str:
+    """The operations of the entry point; empty where there are none, or not all of it was followed."""
+    line = entry_of(lines)
+    return "" if OPAQUE in line else line
+
+
 def contained(task: str, example: str) -> float:
     """Share, 0 to 1, of the task's runs of three operations that one program of the example has; both as `operations`
     gives them. 0 where the task is too short to tell.
@@ -64,13 +76,17 @@ def contained(task: str, example: str) -> float:
     wanted = _runs(entry_of(task))
     if len(wanted) < _LEAST_RUNS:
         return 0.0
-    return max((len(wanted & _runs(line)) / len(wanted) for line in programs(example)), default=0.0)
+    return max((len(_followed(wanted & _runs(line))) / len(wanted) for line in programs(example)), default=0.0)
 
 
 @lru_cache(maxsize=8192)
 def _runs(line: str) -> frozenset[tuple[str, ...]]:
     words = line.split()
     return frozenset(tuple(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1))
+
+
+def _followed(runs: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [run for run in runs if OPAQUE not in run]
 
 
 def _entry(tree: ast.Module, program: Program) -> str:

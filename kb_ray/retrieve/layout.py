@@ -187,8 +187,8 @@ def read_info(store: Store) -> IndexInfo | None:
             raise ValueError("the format is no number")
         if version != FORMAT:
             raise ConfigError(
-                f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: build the index again, "
-                "in another folder"
+                f"index {store.uri}: {INFO_KEY} has format {version}, this kb_ray reads {FORMAT}: "
+                "build the index again, in another folder"
             )
         return IndexInfo.model_validate_json(data)
     except (ValueError, AttributeError, RecursionError) as error:

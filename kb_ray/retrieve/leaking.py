@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kb_ray.retrieve.choosing import Candidate
-from kb_ray.retrieve.computed import contained, entry_of, operations, programs
+from kb_ray.retrieve.computed import contained, operations, telling, telling_entry
 from kb_ray.retrieve.program import Core, core, overlap
 
 _LEAST_RUNS = 150
@@ -81,9 +81,12 @@ def same_program(example: Asked, task: Asked, bound: float) -> bool:
 
 
 def computes(lines: str, task: Asked) -> bool:
-    """Whether a program with these operations, or a part of it, computes what the task does, on whatever numbers."""
-    wanted = entry_of(task.operations)
-    return bool(wanted) and wanted in programs(lines)
+    """Whether a program with these operations, or a part of it, computes what the task does, on whatever numbers.
+
+    Not where something in either cannot be followed: the difference might be there.
+    """
+    wanted = telling_entry(task.operations)
+    return bool(wanted) and wanted in telling(lines)
 
 
 def task_of(example_id: str) -> str:

@@ -9,10 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 METADATA = frozenset({"shape", "device", "dtype", "ndim", "requires_grad", "training", "size", "dim", "numel"})
 """Attributes and methods of a tensor that are no tensors."""
+OPAQUE = "?"
+"""Stands among operations for what cannot be followed; the name of none."""
+Scope = dict[str, Any]
+"""What each name of a function is."""
+OWN_CLASS = "class"
+"""Among the names of a method, its class; no name of a program's."""
 _HELPERS = frozenset({"get_inputs", "get_init_inputs"})
 
 
@@ -21,6 +27,8 @@ class Number:
 
 
 NUMBER = Number()
+NONE = Number()
+"""What `None` is."""
 
 
 class Tensor:
@@ -48,9 +56,11 @@ class Layer:
 
 @dataclass
 class Several:
-    """A list, or modules that are called one after the other."""
+    """A list or dictionary, or modules that are called one after the other."""
 
     values: list[Any]
+    names: dict[str, Any] | None = None
+    """By the keys of a dictionary, where all are literals."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,82 @@ class Instance:
 
     of: ast.ClassDef
     fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Spelled(NamedTuple):
+    """How the arguments of a call are written, as far as that is known."""
+
+    operands: tuple[ast.expr, ...] = ()
+    words: tuple[ast.keyword, ...] = ()
+
+    @classmethod
+    def of(cls, call: ast.Call) -> Spelled:
+        """Those of a call."""
+        return cls(tuple(call.args), tuple(call.keywords))
+
+    def then(self, further: Spelled) -> Spelled:
+        """With those of a further call."""
+        return Spelled((*self.operands, *further.operands), (*self.words, *further.words))
+
+
+UNSPELLED = Spelled()
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A function with some of its arguments: `functools.partial`, a method of an object, `apply` of a Function."""
+
+    of: Any
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
+    spelled: Spelled = UNSPELLED
+
+
+@dataclass(frozen=True)
+class Context:
+    """`ctx` of a torch.autograd.Function: what is kept on it is computed only where `forward` itself reads it."""
+
+    kept: dict[str, Local] = field(default_factory=dict)
+
+
+MODULES = (Layer, Instance)
+FUNCTIONS = (ast.FunctionDef, Local, Partial)
+
+
+def is_called(value: Any) -> bool:
+    """Whether it is something that programs call, or a list of more than numbers."""
+    if isinstance(value, Several):
+        return bool(value.values)
+    return isinstance(value, (*MODULES, *FUNCTIONS, Library, ast.ClassDef))
+
+
+def without_names(value: Any) -> Several:
+    """The values of a dictionary, of its items, or of a list of names and values."""
+    if not isinstance(value, Several):
+        return Several([])
+    if _is_pair(value) and isinstance(value.values[1], Several):
+        return value.values[1]
+    return Several([each.values[1] if _is_pair(each) else each for each in value.values], value.names)
+
+
+def item(value: Any, place: ast.expr) -> Any:
+    """What stands at a place of something; all of it where the place is none of a list's."""
+    if isinstance(value, Library):
+        return Tensor()
+    if not isinstance(value, Several) or isinstance(place, (ast.Slice, ast.Tuple)):
+        return value
+    key = place.value if isinstance(place, ast.Constant) else None
+    if isinstance(key, int):
+        return value.values[key] if -len(value.values) <= key < len(value.values) else Tensor()
+    if isinstance(key, str):
+        return (value.names or {}).get(key, Tensor())
+    # Of functions by their names one is meant, of modules all in a loop.
+    chosen = value.names and not all(isinstance(each, (*MODULES, Several)) for each in value.names.values())
+    return Tensor() if chosen else value
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, Several) and len(value.values) == 2 and isinstance(value.values[0], Number)
 
 
 class Spent(Exception):
@@ -95,9 +181,11 @@ class Program:
         self.functions = {
             node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name not in _HELPERS
         }
+        self.class_of = {id(node): each for each in self.classes.values() for node in each.body}
+        """The class of each method, by its id."""
         self.imported = dict(_imported(tree))
-        self.numbers = {
-            target.id
+        self.constants = {
+            target.id: node.value
             for node in tree.body
             if isinstance(node, ast.Assign)
             for target in node.targets
@@ -110,6 +198,11 @@ class Program:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
+
+    def is_static(self, of: ast.ClassDef, name: str) -> bool:
+        """Whether it is a method that takes neither object nor class."""
+        found = self.method(of, name)
+        return found is not None and is_marked(found, "staticmethod")
 
     def method(self, of: ast.ClassDef, name: str) -> ast.FunctionDef | None:
         """A class's own method or that of a base in the file."""
@@ -130,6 +223,33 @@ class Program:
                     seen.add(base.id)
                     waiting.append(self.classes[base.id])
         return None
+
+
+def is_marked(function: ast.FunctionDef, *decorators: str) -> bool:
+    """Whether a function has one of these decorators, by the last part of their names."""
+    names = (getattr(mark, "attr", getattr(mark, "id", None)) for mark in function.decorator_list)
+    return any(name in decorators for name in names)
+
+
+def with_attributes(tree: ast.Module) -> ast.Module:
+    """The tree with `getattr(a, "b")` written `a.b`, in place."""
+    # Not by a visitor, which gives up on deep trees.
+    waiting: list[ast.AST] = [tree]
+    for parent in waiting:
+        for name, value in ast.iter_fields(parent):
+            if isinstance(value, list):
+                value[:] = [_as_attribute(each) for each in value]
+            else:
+                setattr(parent, name, _as_attribute(value))
+        waiting += ast.iter_child_nodes(parent)
+    return tree
+
+
+def _as_attribute(node: Any) -> Any:
+    match node:
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str() as name), *_]):
+            return ast.Attribute(value=owner, attr=name, ctx=ast.Load())
+    return node
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

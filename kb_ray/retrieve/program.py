@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from kb_ray.likeness import bare
 
-TEXT_VERSION = 3
+TEXT_VERSION = 4
 """Changes whenever the same program could be embedded as another text, or its operations be called otherwise."""
 
 _RUN = 5

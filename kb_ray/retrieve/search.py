@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kb_ray.errors import ConfigError
 from kb_ray.retrieve.choosing import Candidate, Choice, choose
-from kb_ray.retrieve.computed import entry_of, programs
+from kb_ray.retrieve.computed import telling, telling_entry
 from kb_ray.retrieve.example import Example, Language
 from kb_ray.retrieve.index import Index
 from kb_ray.retrieve.leaking import Asked, Bounds, asked_id, task_of, without_leaks
@@ -76,7 +76,7 @@ class Search:
         right_triton = [index.digests[row] for row in range(len(index)) if index.merits[row][:2] == (True, True)]
         self._right = {True: frozenset(right), False: frozenset(right_triton)}
         """By whether CUDA examples may be shown: programs that have a kernel not known to be wrong."""
-        self._by_operations = _rows_by([programs(lines) for lines in index.operations])
+        self._by_operations = _rows_by([telling(lines) for lines in index.operations])
         self._by_task = _rows_by([{asked_id(given), task_of(given)} for given in index.example_ids])
 
     def examples(
@@ -141,7 +141,7 @@ class Search:
     def _itself(self, task: Asked, task_id: str | None) -> frozenset[int]:
         """Rows that are the task, wherever they rank."""
         by_id = self._by_task.get(asked_id(task_id), ()) if task_id else ()
-        computing = self._by_operations.get(entry_of(task.operations), ())
+        computing = self._by_operations.get(telling_entry(task.operations), ())
         return frozenset((*self._by_digest.get(task.core.digest, ()), *computing, *by_id))
 
     def _is_outdone(self, row: int, cuda: bool) -> bool:

@@ -6,12 +6,29 @@ Goes through statements and expressions, every branch and each loop once; does n
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kb_ray.retrieve.calling import Calls
 from kb_ray.retrieve.operations import BINARY, root
-from kb_ray.retrieve.parts import METADATA, NUMBER, Instance, Library, Local, Program, Several, Steps, Tensor
+from kb_ray.retrieve.parts import (
+    METADATA,
+    NONE,
+    NUMBER,
+    OWN_CLASS,
+    Context,
+    Instance,
+    Library,
+    Local,
+    Number,
+    Program,
+    Several,
+    Steps,
+    Tensor,
+    is_called,
+    item,
+)
 
 _DEEPEST = 12
 """Calls within calls that are followed."""
@@ -23,9 +40,13 @@ class Walk(Calls):
     def __init__(self, program: Program, steps: Steps) -> None:
         super().__init__(program, steps)
         self._depth = 0
+        self._constants: dict[str, Any] = {}
 
     def module(self, of: ast.ClassDef) -> None:
         """Walks a class as it is made and called."""
+        if self._program.is_static(of, "forward"):
+            self._apply(self._applied(of), [], {})
+            return
         made = self._made(of, [], {})
         forward = self._program.method(of, "forward")
         if forward is not None:
@@ -40,14 +61,22 @@ class Walk(Calls):
         made = Instance(of)
         begin = self._program.method(of, "__init__")
         if begin is not None:
-            before = len(self.found)
             missing = {argument.arg: NUMBER for argument in begin.args.args[1 + len(args) :]}
-            try:
+            with self._aside():
                 self._call(begin, [made, *args], named, missing)
-            finally:
-                del self.found[before:]
-                self._inverse = None
+        else:
+            self._inherited(made, of, "__init__", args, named)
         return made
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Operations within do not count."""
+        before = len(self.found)
+        try:
+            yield
+        finally:
+            del self.found[before:]
+            self._inverse = None
 
     def _call(
         self,
@@ -67,6 +96,8 @@ class Walk(Calls):
         for name, default in (*defaults, *only):
             scope[name] = self._value(default, scope) if default is not None else Tensor()
         scope |= dict(zip(names, args, strict=False)) | named
+        if id(node) in self._program.class_of:
+            scope[OWN_CLASS] = self._program.class_of[id(node)]
         self._depth += 1
         try:
             return self._value(node.body, scope) if isinstance(node, ast.Lambda) else self._body(node.body, scope)
@@ -80,6 +111,10 @@ class Walk(Calls):
             match statement:
                 case ast.Return(value=value):
                     result = self._value(value, scope)
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr=kept)], value=value) if isinstance(
+                    scope.get(name), Context
+                ):
+                    scope[name].kept[kept] = Local(_later(value), scope)
                 case ast.Assign(targets=targets, value=value):
                     given = self._value(value, scope)
                     for target in targets:
@@ -112,9 +147,13 @@ class Walk(Calls):
     def _bind(self, target: ast.expr, given: Any, scope: dict[str, Any]) -> None:
         match target:
             case ast.Name(id=name):
-                scope[name] = given
+                _set(scope, name, given)
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(scope.get(owner), Instance):
-                scope[owner].fields[name] = given
+                _set(scope[owner].fields, name, given)
+            case ast.Subscript(value=ast.Name() | ast.Attribute(value=ast.Name()) as owner) if is_called(given):
+                holder = self._value(owner, scope)
+                if isinstance(holder, Several):
+                    self._add(holder, given)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 values = given.values if isinstance(given, Several) and len(given.values) == len(targets) else None
                 for place, each in enumerate(targets):
@@ -124,6 +163,8 @@ class Walk(Calls):
         """What an expression is, its operations noted in the order of evaluation."""
         self._steps.take()
         match node:
+            case ast.Constant(value=None):
+                return NONE
             case None | ast.Constant() | ast.JoinedStr():
                 return NUMBER
             case ast.Lambda():
@@ -140,25 +181,31 @@ class Walk(Calls):
                 return self._binary(self._value(left, scope), self._value(others[0], scope), ops[0])
             case ast.UnaryOp(op=op, operand=operand):
                 value = self._value(operand, scope)
-                if isinstance(op, ast.USub) and value is not NUMBER:
+                if isinstance(op, ast.USub) and not isinstance(value, Number):
                     self._noted("neg", [])
                 return value
             case ast.Subscript(value=owner, slice=place):
-                return _item(self._value(owner, scope), place)
+                return item(self._value(owner, scope), place)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 values = [self._value(element, scope) for element in elements]
-                numbers = bool(values) and all(value is NUMBER for value in values)
-                return NUMBER if numbers else Several(values)
-            case ast.Dict(values=elements):
-                return Several([self._value(element, scope) for element in elements])
-            case ast.ListComp(elt=element, generators=loops) | ast.GeneratorExp(elt=element, generators=loops):
+                return NUMBER if _are_numbers(values) else Several(values)
+            case ast.Dict(keys=keys, values=elements):
+                names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+                values = [self._value(element, scope) for element in elements]
+                by_name = dict(zip(names, values, strict=True)) if len(names) == len(values) else None
+                return NUMBER if _are_numbers(values) else Several(values, by_name)
+            case (
+                ast.ListComp(elt=element, generators=loops)
+                | ast.GeneratorExp(elt=element, generators=loops)
+                | ast.DictComp(value=element, generators=loops)
+            ):
                 for loop in loops:
                     self._bind(loop.target, self._value(loop.iter, scope), scope)
                 return Several([self._value(element, scope)])
             case ast.IfExp(test=test, body=one, orelse=other):
                 self._value(test, scope)
                 first, second = self._value(one, scope), self._value(other, scope)
-                return second if first is NUMBER else first
+                return second if isinstance(first, Number) else first
             case ast.BoolOp(values=elements):
                 return [self._value(element, scope) for element in elements][-1]
             case ast.Starred(value=value) | ast.NamedExpr(value=value):
@@ -174,18 +221,32 @@ class Walk(Calls):
             return known
         if name in program.imported:
             return Library(program.imported[name])
-        return NUMBER if name in program.numbers else Library(name)
+        return self._constant(name) if name in program.constants else Library(name)
+
+    def _constant(self, name: str) -> Any:
+        """What a name of the file is; NUMBER where that is nothing that programs call."""
+        if name not in self._constants:
+            # Also while it is looked for, should it be made of itself.
+            self._constants[name] = NUMBER
+            with self._aside():
+                found = self._value(self._program.constants[name], {})
+            self._constants[name] = found if is_called(found) else NUMBER
+        return self._constants[name]
 
     def _attribute(self, owner: Any, name: str) -> Any:
         if isinstance(owner, Library):
             return (
                 NUMBER
-                if owner.name in ("math", "numpy") and name in ("pi", "e", "inf")
+                if owner.name in ("math", "numpy", "torch") and name in ("pi", "e", "inf", "nan")
                 else Library(f"{owner.name}.{name}")
             )
         if isinstance(owner, Instance):
-            return owner.fields.setdefault(name, Tensor())
-        if name in METADATA or owner is NUMBER:
+            return self._of_instance(owner, name)
+        if isinstance(owner, ast.ClassDef):
+            return self._of_class(owner, name)
+        if isinstance(owner, Context):
+            return self._call(owner.kept[name], [], {}) if name in owner.kept else Tensor()
+        if name in METADATA or isinstance(owner, Number):
             return NUMBER
         if name in ("T", "mT", "H"):
             self._noted("transpose", [])
@@ -200,11 +261,11 @@ class Walk(Calls):
         if isinstance(op, ast.Mult) and self._alike(left, right):
             name = "pow"
         if name is not None:
-            return NUMBER if first is NUMBER else self._noted(name, [first])
+            return NUMBER if isinstance(first, Number) else self._noted(name, [first])
         return self._binary(first, self._value(right, scope), op)
 
     def _binary(self, left: Any, right: Any, op: ast.operator | ast.cmpop) -> Any:
-        if left is NUMBER and right is NUMBER:
+        if isinstance(left, Number) and isinstance(right, Number):
             return NUMBER
         name = BINARY.get(type(op).__name__)
         if name:
@@ -219,7 +280,16 @@ def _captured(pattern: ast.pattern) -> list[str]:
     return [name for name in found if isinstance(name, str)]
 
 
-def _item(value: Any, place: ast.expr) -> Any:
-    if isinstance(value, Several) and isinstance(place, ast.Constant) and isinstance(place.value, int):
-        return value.values[place.value] if -len(value.values) <= place.value < len(value.values) else Tensor()
-    return value
+def _are_numbers(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, Number) for value in values)
+
+
+def _later(value: ast.expr) -> ast.Lambda:
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(args=nothing, body=value)
+
+
+def _set(names: dict[str, Any], name: str, given: Any) -> None:
+    """Every branch is followed: what one of them leaves at None is what another makes of it."""
+    if given is not NONE or not is_called(names.get(name)):
+        names[name] = given

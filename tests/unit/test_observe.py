@@ -90,7 +90,7 @@ def test_speeds_are_those_of_the_last_minute() -> None:
         tally.turned(episode(Status.OK).turns[0])
     assert tally.rates(tally.started + 120).verdicts_per_min == pytest.approx(6)
     tally.rates(tally.started + 150)
-    assert tally.rates(tally.started + 180).verdicts_per_min == pytest.approx(0)
+    assert tally.rates(tally.started + 181).verdicts_per_min == pytest.approx(0)
 
 
 async def test_without_a_terminal_there_are_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
