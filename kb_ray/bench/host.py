@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Literal
 
 from kb_ray.bench.child.frames import Channel, FrameError, Kind
-from kb_ray.bench.gpu_node import gpu_node
+from kb_ray.bench.child_environment import environment_of
+from kb_ray.bench.lifetime import VERDICTS, Lifetime
 from kb_ray.bench.package_path import package_path
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.bench.static import check_static
@@ -33,17 +34,6 @@ from kb_ray.records import Environment, Evidence, Stage, Verdict
 
 START_TIMEOUT_S = 180.0
 Fault = Literal["once", "always"]
-_KEPT_VARIABLES = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "TZ",
-    "OPENBLAS_CORETYPE",
-    "KB_BENCH_CGROUP",
-)
 _BOOT = "import sys, json; c = json.loads(sys.argv[1]); sys.path[:0] = c['path']; "
 
 log = logging.getLogger("kb_ray.bench")
@@ -70,6 +60,7 @@ class Evaluator:
     """Verdicts on one device. `evaluate` is blocking and thread-safe; `concurrency` run at once.
 
     `bounds`: what a candidate may use with all that it starts, by the names of `watchdog.Bounds`; None: the usual.
+    `lifetime`: verdicts after which the processes are replaced by fresh ones.
     `fault`, for tests: the device fails its first check after a suspicious verdict and passes again after a
     restart ("once"), or does not ("always").
     """
@@ -82,6 +73,7 @@ class Evaluator:
         name: str = "local",
         bounds: Mapping[str, int] | None = None,
         fault: Fault | None = None,
+        lifetime: int = VERDICTS,
     ) -> None:
         self.device, self.gpu, self.concurrency, self.name = device, gpu, concurrency, name
         self._bounds, self._fault, self._started = bounds, fault, False
@@ -94,6 +86,7 @@ class Evaluator:
         self._calls: dict[str, _Call] = {}
         self._starting = threading.Lock()
         self._lock = threading.Lock()
+        self._lifetime = Lifetime(lifetime, lambda: self._on_keeper(self._shut) if self._keeper else None)
 
     def start(self) -> None:
         """Start the processes and wait until they can serve; InfraError if they cannot."""
@@ -120,6 +113,10 @@ class Evaluator:
                 evidence=Evidence(kernel_launches=0), trusted=self.device == "cuda",
                 seconds={"total": round(time.monotonic() - started, 6)},
             )  # fmt: skip
+        with self._lifetime.one():
+            return self._judged(request)
+
+    def _judged(self, request: BenchRequest) -> Verdict:
         self.start()
         call = _Call()
         with self._lock:
@@ -221,21 +218,8 @@ class Evaluator:
         threading.Thread(target=self._read, args=(channel,), name="kb-verdicts", daemon=True).start()
 
     def _spawn(self, code: str, fds: list[int], thin: bool) -> subprocess.Popen[bytes]:
-        """A fresh interpreter with a scrubbed environment: no credentials, tokens or addresses of ours."""
-        environment = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
-        environment |= {"HOME": str(self.run_dir), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        node = None
-        if self.device == "cuda":
-            gpu = self.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-            node = gpu_node(gpu)
-            environment["CUDA_VISIBLE_DEVICES"] = node.name if node else gpu
-            environment["CUDA_MODULE_LOADING"] = "LAZY"
-            # One hardware queue a process: creating a context then takes half the time.
-            environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-        else:
-            environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
-        if thin or self.device == "cpu":
-            environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        """A fresh interpreter with a scrubbed environment."""
+        environment, node = environment_of(self.device, self.gpu, self.run_dir, thin)
         fault = "later" if self._fault and not self._started else "start" if self._fault == "always" else None
         config = {
             "path": package_path(), "parent": os.getpid(), "device": self.device, "concurrency": self.concurrency,
