@@ -56,8 +56,8 @@ async def test_a_worker_that_starts_holds_up_nobody_and_one_that_leaves_finishes
     try:
         await pool.start()
         first = asyncio.create_task(_evaluate(pool, "abc", programs=500))
-        assert await until(lambda: pool.stats.verdicts > 0, 60)
-        assert (pool.stats.workers, pool.stats.ready) == (2, 1), "who is ready has answered, the other one still starts"
+        assert await until(lambda: pool.stats.running > 0, 60)
+        assert (pool.stats.workers, pool.stats.ready) == (2, 1), "who is ready is at work, the other one still starts"
         assert await _both_ready(pool, "defg")
         await first
         last = asyncio.create_task(_evaluate(pool, "hi", programs=3000))
