@@ -9,7 +9,7 @@ import ast
 from abc import abstractmethod
 from typing import Any
 
-from kb_ray.retrieve.library_calls import SEQUENCES, LibraryCalls
+from kb_ray.retrieve.known_calls import SEQUENCES, KnownCalls
 from kb_ray.retrieve.operations import operation
 from kb_ray.retrieve.parts import (
     FUNCTIONS,
@@ -46,7 +46,7 @@ _KEEPING = frozenset(
 _ITSELF = ("forward", "__call__")
 
 
-class Calls(LibraryCalls):
+class Calls(KnownCalls):
     """What a call comes to. Raises Spent where the steps do not reach."""
 
     def __init__(self, program: Program, steps: Steps) -> None:

@@ -37,7 +37,7 @@ _AS_IT_IS = frozenset({"weight_norm", "spectral_norm", "script", "compile", "Dat
 """What gives a module or function back that computes the same."""
 
 
-class LibraryCalls(Notes, ABC):
+class KnownCalls(Notes, ABC):
     """Calls by name. Raises Spent where the steps do not reach."""
 
     @abstractmethod
