@@ -42,18 +42,19 @@ def test_a_folder_that_names_no_owner_goes_once_nobody_can_be_at_it(base: Path) 
 def test_whoever_is_killed_while_removing_a_folder_leaves_its_owner_named(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, erase = base / "theirs", sweep.erase
+    folder, flatten = base / "theirs", sweep._flatten
     for part in ("candidates", "references"):
         (folder / part / "groups").mkdir(parents=True)
     (folder / "owner").write_text("1 0")
 
-    def killed(of: Path) -> None:
-        erase(of)
+    def killed(top: int, name: str) -> list[str]:
+        flatten(top, name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "erase", killed)
+    monkeypatch.setattr(sweep, "_flatten", killed)
     with pytest.raises(KeyboardInterrupt):
         sweep.remove(folder)
-    monkeypatch.setattr(sweep, "erase", erase)
+    assert folder.exists()
+    monkeypatch.setattr(sweep, "_flatten", flatten)
     sweep.claim("next")
     assert not folder.exists()
