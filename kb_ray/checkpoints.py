@@ -174,8 +174,9 @@ def refuse_other_base(checkpoint: Checkpoint, base_model: str, base_hash: str | 
     known = checkpoint.base_hash is not None and base_hash is not None
     same = checkpoint.base_hash == base_hash if known else checkpoint.base_model == base_model
     if not same:
+        there = base_model if base_model != checkpoint.base_model else "the model that lies there now (config.json)"
         raise ConfigError(
-            f"the checkpoint of step {checkpoint.step} was trained on {checkpoint.base_model}, not on {base_model}: "
+            f"the checkpoint of step {checkpoint.step} was trained on {checkpoint.base_model}, not on {there}: "
             "give that model, or another output for a new run"
         )
 

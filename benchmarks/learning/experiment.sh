@@ -4,7 +4,7 @@
 #   usage: FOLDER=/tmp/learn SEED=1 benchmarks/learning/experiment.sh STAGE...
 #   stages: model material traces sft best grpo judge-base judge-sft judge-best judge-grpo table
 #
-# BEST, GRPO and JUDGE hold further flags of that command; LIMIT ends a training stage after so many seconds (its last
+# LEARN holds further flags of all training, BEST, GRPO and JUDGE of that command; LIMIT ends a training stage after so many seconds (its last
 # checkpoint counts).
 set -euo pipefail
 folder=${FOLDER:-learning} seed=${SEED:-1} limit=${LIMIT:-36000}
@@ -15,13 +15,14 @@ eval_tasks() { for split in "${splits[@]}"; do printf ' --eval-tasks file:%s/%s.
 
 learn() { # NAME COMMAND FLAGS...: 124 is the limit, and not an error
   local name=$1; shift
+  # shellcheck disable=SC2086
   timeout "$limit" python -m kb_ray.train "$@" --model-name "$folder/smollm2" --output "$folder/$name$seed" \
-    --seed "$seed" --lora-dropout 0 || [ $? = 124 ]
+    --seed "$seed" --lora-dropout 0 ${LEARN:-} || [ $? = 124 ]
 }
 
 rollouts() { # of best-of-n and grpo alike
   echo "--start-from $folder/sft$seed --tasks file:$materials/train.jsonl --prompt-option $prompt --max-tokens 480 \
-    --batch-size 16 --group-size 8 --n-correctness 3 --checkpoint-every 2"
+    --batch-size 16 --group-size 8 --n-correctness 3 --checkpoint-every 2 --rollout-tokens 262144"
 }
 
 judge() { # NAME MODEL: what is slow is timed, the other splits are not

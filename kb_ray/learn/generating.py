@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kb_ray.learn.batching import bucketed
 from kb_ray.learn.samples import Drawn
+from kb_ray.model.decoding import decode
 from kb_ray.model.drawing import padded, until_end
 
 
@@ -48,43 +49,18 @@ def draw(
     return [found[i] for i in range(len(prompts))]
 
 
-class _Recorder:
-    """A logits processor that changes nothing: it notes the probability of each token once that has been chosen."""
-
-    def __init__(self, temperature: float) -> None:
-        self._temperature = temperature or 1.0
-        self._before: Tensor | None = None
-        self.noted: list[Tensor] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.chosen(input_ids[:, -1])
-        self._before = torch.log_softmax(scores.float() / self._temperature, dim=-1)
-        return scores
-
-    def chosen(self, tokens: Tensor) -> None:
-        """These tokens followed; at the first call they are the prompts' last."""
-        if self._before is not None:
-            self.noted.append(self._before.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).cpu())
-            self._before = None
-
-
 def _batch(network: Any, prompts: Sequence[Sequence[int]], drawing: Drawing, ends: Collection[int]) -> list[Drawn]:
-    from transformers import LogitsProcessorList
+    noted = list[Tensor]()
 
-    device = next(network.parameters()).device
+    def choose(scores: Tensor) -> Tensor:
+        told = torch.log_softmax(scores.float() / (drawing.temperature or 1.0), dim=-1)
+        chosen = torch.multinomial(told.exp(), 1) if drawing.temperature > 0 else told.argmax(-1, keepdim=True)
+        noted.append(told.gather(-1, chosen).squeeze(-1))
+        return chosen.squeeze(-1)
+
     pad = min(ends)
-    tokens, attention = padded(prompts, pad)
-    # The recorder sees what the network says before temperature is applied by generate itself.
-    recorder = _Recorder(drawing.temperature)
-    shape = {"do_sample": True, "temperature": drawing.temperature} if drawing.temperature > 0 else {"do_sample": False}
-    with torch.no_grad():
-        output = network.generate(
-            input_ids=tokens.to(device), attention_mask=attention.to(device), max_new_tokens=drawing.max_tokens,
-            eos_token_id=sorted(ends), pad_token_id=pad, top_k=0, top_p=1.0, repetition_penalty=1.0,
-            logits_processor=LogitsProcessorList([recorder]), use_cache=True, **shape,
-        )  # fmt: skip
-    recorder.chosen(output[:, -1])
-    answers, told = output[:, tokens.shape[1] :].cpu(), torch.stack(recorder.noted, dim=1)
+    answers = decode(network, *padded(prompts, pad), choose, drawing.max_tokens, ends, pad)
+    told = torch.stack(noted, dim=1)
     return [_cut(row, values, ends) for row, values in zip(answers.tolist(), told.tolist(), strict=True)]
 
 

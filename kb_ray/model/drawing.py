@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kb_ray.model.decoding import decode
+
 FEWEST_TOKENS = 65_536
 _SEEDS = 1 << 63
 
@@ -30,18 +32,10 @@ class Wanted(NamedTuple):
 
 def draw(network: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[tuple[int, ...]]:
     """The tokens of each answer, in their order, with the one of `ends` that ended it, where one did."""
-    from transformers import LogitsProcessorList
-
-    device = next(network.parameters()).device
     tokens, attention = padded([one.prompt for one in wanted], pad)
-    with torch.inference_mode():
-        output = network.generate(
-            input_ids=tokens.to(device), attention_mask=attention.to(device), do_sample=False,
-            max_new_tokens=max(one.max_tokens for one in wanted), eos_token_id=sorted(ends), pad_token_id=pad,
-            temperature=None, top_p=None, top_k=None, repetition_penalty=1.0,
-            logits_processor=LogitsProcessorList([_Noisy(wanted, device)]),
-        )  # fmt: skip
-    answers = output[:, tokens.shape[1] :].tolist()
+    most = max(one.max_tokens for one in wanted)
+    noisy = _Noisy(wanted, next(network.parameters()).device)
+    answers = decode(network, tokens, attention, lambda scores: noisy(scores).argmax(-1), most, ends, pad).tolist()
     return [until_end(row[: one.max_tokens], ends) for row, one in zip(answers, wanted, strict=True)]
 
 
@@ -87,7 +81,7 @@ def until_end(tokens: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
 
 
 class _Noisy:
-    """A logits processor: scores whose largest is a draw."""
+    """Scores whose largest is a draw."""
 
     def __init__(self, wanted: Sequence[Wanted], device: torch.device) -> None:
         self._rows = [i for i, one in enumerate(wanted) if one.temperature > 0]
@@ -96,7 +90,7 @@ class _Noisy:
         self._top_p = torch.tensor([[one.top_p] for one in drawn], device=device)
         self._noise = [torch.Generator(device).manual_seed(one.seed % _SEEDS) for one in drawn]
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor) -> Tensor:
         if not self._rows:
             return scores
         logprobs = torch.log_softmax(scores[self._rows].float() / self._temperature, dim=-1)
@@ -106,7 +100,7 @@ class _Noisy:
             torch.rand(logprobs.shape[-1], generator=one, device=logprobs.device) for one in self._noise
         ])  # fmt: skip
         noisy = logprobs - torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-        scores = scores.float()
+        scores = scores.float().clone()
         scores[self._rows] = noisy
         return scores
 
