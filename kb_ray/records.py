@@ -214,6 +214,8 @@ class Verdict(Record):
     evidence: Evidence = Evidence()
     env: Environment = Environment()
     verifier_version: str = ""
+    judged: str | None = None
+    """`bench.protocol.judged` of the task and the candidate that it is about; None where nothing was judged."""
     seconds: dict[str, float] = {}
     """Wall seconds per phase (queue, reference, load, compile, check, timing, total)."""
 
@@ -223,17 +225,12 @@ class Verdict(Record):
         valid, compiled, correct = validity(status, stage)
         speedup = fields.get("speedup")
         return cls(
-            status=status,
-            stage=stage,
-            valid=valid,
-            compiled=compiled,
-            correct=correct,
-            timed=speedup is not None,
+            status=status, stage=stage, valid=valid, compiled=compiled, correct=correct, timed=speedup is not None,
             fast_0=correct,
             fast_1=None if speedup is None else correct and speedup > 1.0,
             fast_2=None if speedup is None else correct and speedup >= 2.0,
             **fields,
-        )
+        )  # fmt: skip
 
 
 class TurnTimes(Record):

@@ -26,7 +26,7 @@ from kb_ray.bench.child.frames import Channel, FrameError, Kind
 from kb_ray.bench.child_environment import environment_of
 from kb_ray.bench.lifetime import VERDICTS, Lifetime
 from kb_ray.bench.package_path import package_path
-from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, judged
 from kb_ray.bench.static import check_static
 from kb_ray.bench.sweep import claim, remove
 from kb_ray.errors import InfraError
@@ -109,7 +109,8 @@ class Evaluator:
         if finding is not None:
             return Verdict.of(
                 finding.status, Stage.STATIC, error=finding.error, env=self.environment,
-                verifier_version=VERIFIER_VERSION, tests_total=request.settings.n_correctness,
+                verifier_version=VERIFIER_VERSION, judged=judged(request.task, request.kernel_code),
+                tests_total=request.settings.n_correctness,
                 evidence=Evidence(kernel_launches=0), trusted=self.device == "cuda",
                 seconds={"total": round(time.monotonic() - started, 6)},
             )  # fmt: skip

@@ -6,6 +6,7 @@ Does not know how a verdict is reached.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 from pydantic import Field
@@ -54,3 +55,10 @@ class BenchRequest(Record):
     the answer is in `evidence.flags`."""
     max_bytes: int | None = Field(default=None, ge=1)
     """With `inspect`: a task whose inputs, weights and outputs together take more is not run, only flagged."""
+
+
+def judged(task: Task, kernel_code: str) -> str:
+    """32 hexadecimal digits over a task's program and a candidate: what a verdict says that it is about."""
+    both = f"{len(task.reference_code)}\n{task.reference_code}{kernel_code}"
+    # Half of a surrogate pair, which a model can emit, has no UTF-8.
+    return hashlib.sha256(both.encode(errors="surrogatepass")).hexdigest()[:32]

@@ -19,7 +19,7 @@ from kb_ray.bench.dispatch import AHEAD
 from kb_ray.bench.host import Fault
 from kb_ray.bench.neighbours import GpuUse
 from kb_ray.bench.placement import Placement
-from kb_ray.bench.protocol import BenchRequest
+from kb_ray.bench.protocol import BenchRequest, judged
 from kb_ray.bench.site import Site
 
 _STOP_S = 5.0
@@ -63,11 +63,15 @@ class Worker:
         try:
             answer = await asyncio.wait_for(actor.evaluate.remote(request.model_dump_json()), limit_s)
             reply = Reply.model_validate_json(answer)
-            if reply.request_id == request.request_id:
+            about = reply.verdict.judged if reply.verdict is not None else None
+            if about not in (None, judged(request.task, request.kernel_code)):
+                infra = f"{self.name} answered with the verdict on another candidate"
+            elif reply.request_id == request.request_id:
                 if reply.quarantine is not None and actor is self._actor:
                     self.quarantine = reply.quarantine
                 return reply
-            infra = f"{self.name} answered request {reply.request_id} in place of this one"
+            else:
+                infra = f"{self.name} answered request {reply.request_id} in place of this one"
         except TimeoutError:
             self._lost |= actor is self._actor
             infra = f"{self.name} gave no answer within {limit_s:.0f} s and was replaced"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 VERSION_KEY = b"kb_ray.schema_version"
 """Key of the version in a file's schema metadata."""
 
@@ -90,6 +90,7 @@ _VERDICT = pa.struct(
         "evidence": _EVIDENCE,
         "env": _ENVIRONMENT,
         "verifier_version": _TEXT,
+        "judged": _TEXT,
         "seconds": pa.list_(pa.struct({"phase": _TEXT, "seconds": _REAL})),
     }
 )

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
+from kb_ray.bench.protocol import judged
 from kb_ray.prompts.feedback import category_of
 from kb_ray.prompts.opening import prompt_hash
 from kb_ray.records import Episode, Message, Sampling, Status, StopReason, Turn
@@ -143,6 +144,10 @@ def _verdicts(episode: Episode) -> Iterator[Found]:
             yield "verdict", f"turn {turn.index}: an infra_error is no verdict on a candidate"
         if turn.verdict.status is Status.OK and turn.verdict.tests_total == 0:
             yield "verdict", f"turn {turn.index}: ok without a test"
+        about, code = turn.verdict.judged, turn.triton_code or ""
+        known = about is not None and _REPLACED not in code + episode.task.reference_code
+        if known and about != judged(episode.task, code):
+            yield "verdict", f"turn {turn.index}: its verdict is on another candidate"
 
 
 def _asked(episode: Episode, rules: Rules) -> Iterator[Found]:

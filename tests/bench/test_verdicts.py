@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kb_ray.bench.host import Evaluator
+from kb_ray.bench.protocol import judged
 from kb_ray.records import Stage, Status, Task, TensorSpec
 from tests.fixtures_bench import ADD_RELU, KERNEL, Verify, changed, first
 
@@ -70,6 +71,7 @@ def test_each_failure_has_its_status_and_stage(verify: Verify, name: str) -> Non
     assert (verdict.status, verdict.stage) == (status, stage), verdict.error
     assert verdict.error is not None
     assert verdict.error.message
+    assert verdict.judged == judged(ADD_RELU, code)
     assert not verdict.correct
     assert not verdict.trusted
     assert not verdict.timed
@@ -79,6 +81,7 @@ def test_a_correct_kernel_is_ok_untimed_and_untrusted_on_a_cpu(verify: Verify) -
     verdict = verify(KERNEL, n_correctness=5)
     assert verdict.status is Status.OK, verdict.error
     assert (verdict.tests_passed, verdict.tests_total) == (5, 5)
+    assert verdict.judged == judged(ADD_RELU, KERNEL)
     assert verdict.evidence.kernel_launches == 5
     assert verdict.evidence.kernels == ("add_relu_kernel",)
     assert verdict.fast_0

@@ -91,9 +91,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.lease": (*PURE, "traces.process_identity", "traces.shards", "traces.store"),
     "traces.process_identity": (),
     "wording": (),
-    "verifying": (*PURE, "prompts", "refine", "traces", "verifying", "wording"),
+    "verifying": (*PURE, "bench.protocol", "prompts", "refine", "traces", "verifying", "wording"),
     "verifying.findings": ("records",),
-    "verifying.episode": ("prompts", "records", "refine", "traces.run", "traces.schema", "verifying.findings"),
+    "verifying.episode": (
+        "bench.protocol", "prompts", "records", "refine", "traces.run", "traces.schema", "verifying.findings",
+    ),
     "verifying.accounting": ("records", "traces.plans", "traces.shards", "traces.starts", "verifying.findings"),
     "reporting": (*PURE, "reporting", "score", "statuses", "traces"),
     "config": (*PURE, "bench.protocol", "traces.shards"),

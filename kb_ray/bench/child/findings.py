@@ -14,7 +14,7 @@ from typing import Any
 from kb_ray.bench.child.checking import Checked
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.measure import Measured
-from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, judged
 from kb_ray.records import Evidence, Stage, Status, Verdict
 from kb_ray.tasks.quality import PASSES_KERNELBENCH
 
@@ -74,6 +74,7 @@ class Findings:
             tests_passed=self.passed,
             tests_total=self.request.settings.n_correctness,
             verifier_version=VERIFIER_VERSION,
+            judged=judged(self.request.task, self.request.kernel_code),
             evidence=Evidence(
                 kernel_launches=self.launches.total(),
                 kernels=tuple(sorted(self.launches)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kb_ray.bench.protocol import judged
 from kb_ray.errors import ConfigError
 from kb_ray.records import Environment, Episode, ErrorDetail, Evidence, Stage, Status, Usage, Verdict
 from kb_ray.traces.reading import survey
@@ -49,6 +50,7 @@ IMPOSSIBLE: dict[str, tuple[Verdict, str]] = {
 }
 ODD: dict[str, tuple[Verdict, str]] = {
     "right without a test": (changed(UNTIMED, tests_passed=0, tests_total=0), "ok without a test"),
+    "on another candidate": (changed(UNTIMED, judged="0" * 32), "its verdict is on another candidate"),
     "a failure of ours": (Verdict.of(Status.INFRA_ERROR, Stage.STATIC, env=CPU), "infra_error is no verdict"),
 }
 """What only the check tells: readers count neither more nor less for it."""
@@ -101,6 +103,33 @@ def test_what_the_bench_says_is_no_fault(store: Store, name: str) -> None:
     assert impossible(change(next(episodes(store)))) is None
     change_episode(store, change)
     assert [line for line in told(store) if "no code is in the answer" not in line] == []
+
+
+def test_two_right_verdicts_in_each_others_place_are_told(store: Store) -> None:
+    """Nothing else about them need differ."""
+
+    def change(own: bool) -> Callable[[Episode], Episode]:
+        def stamp(episode: Episode) -> Episode:
+            codes = [turn.triton_code or "" for turn in episode.turns]
+            about = judged(episode.task, codes[-1] if own else codes[0])
+            return with_verdict(changed(UNTIMED, judged=about))(episode)
+
+        return stamp
+
+    change_episode(store, change(own=True))
+    assert told(store) == []
+    change_episode(store, change(own=False))
+    assert told(store) == ["turn 2: its verdict is on another candidate"]
+
+
+def test_a_candidate_that_no_file_can_hold_as_it_was_is_not_compared(store: Store) -> None:
+    def change(episode: Episode) -> Episode:
+        episode = with_verdict(changed(UNTIMED, judged=judged(episode.task, "x = '\ud800'")))(episode)
+        *others, last = episode.turns
+        return episode.model_copy(update={"turns": (*others, last.model_copy(update={"triton_code": "x = '\ufffd'"}))})
+
+    change_episode(store, change)
+    assert told(store) == []
 
 
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
