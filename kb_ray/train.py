@@ -18,6 +18,7 @@ from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
+from kb_ray.training.starting import shaped
 from kb_ray.training.whole_settings import WholeSettings
 
 _USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo|tritonrl [--help] [--config FILE.yaml] [flags]"
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         raise ConfigError(f"unknown command {command!r}: there are {', '.join(COMMANDS)}")
-    settings = parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
+    settings = shaped(parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}"))
     # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
     if isinstance(settings, SftSettings):
         from kb_ray.training import sft_run

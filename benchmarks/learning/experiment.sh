@@ -22,7 +22,8 @@ learn() { # NAME COMMAND FLAGS...: 124 is the limit, and not an error
 
 rollouts() { # of best-of-n and grpo alike
   echo "--start-from $folder/sft$seed --tasks file:$materials/train.jsonl --prompt-option $prompt --max-tokens 480 \
-    --batch-size 16 --group-size 8 --n-correctness 3 --checkpoint-every 2 --rollout-tokens 262144"
+    --batch-size 16 --group-size 8 --n-correctness 3 --checkpoint-every 2 --rollout-tokens 262144 \
+    --no-exclude-flagged"
 }
 
 judge() { # NAME MODEL: what is slow is timed, the other splits are not
@@ -30,7 +31,7 @@ judge() { # NAME MODEL: what is slow is timed, the other splits are not
   # shellcheck disable=SC2086
   answer() {
     python -m kb_ray.evaluate --model-path "$model" --prompt "$prompt" --temperature 0 --max-tokens 480 \
-      --n-correctness 3 --output "$folder/judged/$1" "${@:2}" ${JUDGE:-}
+      --n-correctness 3 --batch-size 256 --output "$folder/judged/$1" "${@:2}" ${JUDGE:-}
   }
   answer "$1$seed-slow" --tasks "file:$materials/slow.jsonl"
   answer "$1$seed-rest" --tasks "file:$materials/seen.jsonl" --tasks "file:$materials/longer.jsonl" \

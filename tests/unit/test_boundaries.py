@@ -67,6 +67,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "training.inductor": (),
     "training.serving": (*PURE, "learn", "model.openai_http", "model.tokens_http", "traces", "training"),
     "training.mailbox": (),
+    "training.starting": (*PURE, "checkpoints", "learn.objective", "traces.store", "training.settings"),
     "training.rl_settings": (*PURE, "bench.protocol", "config", "learn", "score", "training.settings"),
     "training.rl_run": (*PURE, "learn", "prompts", "refine", "tasks", "traces", "training"),
     "training.openings": (*PURE, "bench.site", "prompts", "raicl", "training.rl_settings"),
