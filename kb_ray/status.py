@@ -24,7 +24,7 @@ from kb_ray.evaluation.options import EvaluateConfig
 from kb_ray.exiting import end
 from kb_ray.traces.run import RunInfo, read_run
 from kb_ray.traces.skim import Skimmer
-from kb_ray.traces.starts import read_starts
+from kb_ray.traces.starts import read_starts, seen_from_here
 from kb_ray.traces.store import Store, open_store
 from kb_ray.watching.standing import Standing, standing
 from kb_ray.watching.standing_text import standing_text
@@ -55,7 +55,7 @@ class StatusOptions(BaseSettings):
 def look(skimmer: Skimmer, store: Store) -> Standing:
     """How the run stands now. ConfigError where there is none, or a newer kb_ray wrote it; StoreError."""
     run = read_run(store)
-    starts, skim = read_starts(store), skimmer.look()
+    starts, skim = [seen_from_here(start) for start in read_starts(store)], skimmer.look()
     if run is None and not skim.files and not skim.damaged:
         raise ConfigError(f"trace store {store.uri}: no run here, name the --output of a run")
     return standing(store.uri, run, starts, skim, datetime.now(UTC), command_of(run, store.uri) if run else None)

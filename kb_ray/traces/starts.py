@@ -14,6 +14,7 @@ from datetime import datetime
 from pydantic import ConfigDict, ValidationError, field_validator
 
 from kb_ray.records import Record
+from kb_ray.traces.process_identity import lives
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store
 
@@ -46,7 +47,8 @@ class Start(Record):
     waiting_on_bench: int = 0
     """Episodes with a candidate that had no verdict."""
     ending: str | None = None
-    """`done`, `budget`, `signal`, `failing`, or `failed` for an error of our own; None while it lives."""
+    """`done`, `budget`, `signal`, `failing`, or `failed` for an error of our own; None while it lives. In no file, only
+    from `seen_from_here`: `gone`."""
     message: str = ""
     """Why it ended, in one line."""
     shard: str | None = None
@@ -57,12 +59,22 @@ class Start(Record):
     """Key of the plan, of all shards."""
     left_out: tuple[str, ...] = ()
     """Tasks that it was asked for and did not run, since they are flagged."""
+    place: str = ""
+    born: int | None = None
+    """Which process it is, as `process_identity` says."""
 
     @field_validator("shard")
     @classmethod
     def _a_shard(cls, shard: str | None) -> str | None:
         Shard.of(shard)
         return shard
+
+
+def seen_from_here(start: Start) -> Start:
+    """The start, ended as `gone` where it told no end and its process was one of this machine that lives no more."""
+    if start.ending is None and lives(start.pid, start.born, start.place) is False:
+        return start.model_copy(update={"ending": "gone"})
+    return start
 
 
 def start_key(now: datetime) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from kb_ray import logs
 from kb_ray.errors import StoreError
 from kb_ray.tally import Tally
+from kb_ray.traces.process_identity import born, place
 from kb_ray.traces.starts import Start, start_key, write_start
 from kb_ray.traces.store import Store
 
@@ -40,7 +41,7 @@ class Presence:
         self._store, self._tally, self._key, self._every_s = store, tally, start_key(now), every_s
         self._fixed: dict[str, Any] = {
             "run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "began_at": _iso(now),
-            "every_s": every_s, "earlier": tally.earlier, **(about or {}),
+            "every_s": every_s, "earlier": tally.earlier, "place": place(), "born": born(os.getpid()), **(about or {}),
         }  # fmt: skip
         self._last: tuple[str, str] | None = None
         self._ended = threading.Event()

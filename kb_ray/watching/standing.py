@@ -144,6 +144,11 @@ def _state(starts: Sequence[Start], complete: bool, now: datetime) -> tuple[Stat
             f"last seen {ago(_age_s(last, now))} ago on {last.host}, process {last.pid}, and no end was told: "
             "killed, or its machine or the way to this store is gone"
         )
+    if last.ending == "gone":
+        return "silent", (
+            f"process {last.pid} of this machine is gone and told no end: killed; last seen "
+            f"{ago(_age_s(last, now))} ago"
+        )
     how = {"done": "it came to its end"}.get(last.ending, last.message or last.ending)
     return "stopped", f"{how}, {ago(_age_s(last, now))} ago on {last.host}"
 

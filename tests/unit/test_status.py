@@ -185,6 +185,25 @@ def test_what_a_killed_writer_left_is_shown(tmp_path: Path, capsys: pytest.Captu
     assert found["damaged"] == []
 
 
+def test_a_killed_process_of_this_machine_is_not_shown_as_running(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "import sys, time; from kb_ray.tally import Tally; from kb_ray.traces.store import open_store; "
+        "from kb_ray.watching.presence import Presence; "
+        "Presence(open_store(sys.argv[1]), 'run', Tally(40, 0, time.monotonic())); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, store.uri]) as started:
+        while not list(store.list("starts/")):
+            assert started.poll() is None
+            time.sleep(0.05)
+        assert as_json(capsys, store)["state"] == "running"
+        started.kill()
+    found = as_json(capsys, store)
+    assert (found["state"], f"process {started.pid} of this machine is gone" in found["why"]) == ("silent", True)
+    assert found["resume"]
+
+
 def test_watching_shows_what_comes_and_ends_with_the_run(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
