@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from deployments.arguments import checked
+from deployments.arguments import Variables, check_scaling, checked
 from kb_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ModelArgs(BaseModel):
     """Engine arguments of vLLM, by their own names (max_model_len, dtype, tensor_parallel_size, ...)."""
     lora: dict[str, Any] | None = None
     """`lora_config` of ray.serve.llm; None: the base model only."""
-    env: dict[str, str] = {}
+    env: Variables = {}
     """Environment variables of the processes that serve it."""
     deployment: dict[str, Any] = {}
     """Further options of the Serve deployment (autoscaling_config, graceful_shutdown_timeout_s, ...)."""
@@ -60,6 +60,20 @@ class ModelArgs(BaseModel):
     def _cpu_has_no_accelerator(self) -> ModelArgs:
         if self.device == "cpu" and self.accelerator is not None:
             raise ValueError("accelerator is for device: gpu")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_are_counts(self) -> ModelArgs:
+        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+            value = self.engine.get(name, 1)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"engine.{name} is {value!r}: it is a count of GPUs")
+        return self
+
+    @model_validator(mode="after")
+    def _scaling_is_rays(self) -> ModelArgs:
+        if (scaling := self.deployment.get("autoscaling_config")) is not None:
+            check_scaling(scaling)
         return self
 
 
@@ -71,7 +85,7 @@ class AppArgs(BaseModel):
     models: list[ModelArgs] = Field(min_length=1)
     ingress_replicas: int = Field(1, ge=1)
     """Replicas of the HTTP front. One carries a hundred requests at once; vLLM is the bottleneck."""
-    ingress_env: dict[str, str] = {}
+    ingress_env: Variables = {}
     """Environment variables of that front, which looks adapters up where `lora` says: AWS_ENDPOINT_URL, for one."""
 
 

@@ -76,7 +76,7 @@ def _reachable(host: str) -> str:
 
 def _check_port(host: str, port: int) -> None:
     """ConfigError where something else listens there already."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -84,6 +84,8 @@ def _check_port(host: str, port: int) -> None:
             raise ConfigError(
                 f"cannot listen on {host}:{port} ({error.strerror}): end what serves there, or give another --port"
             ) from None
+        except OverflowError:
+            raise ConfigError(f"--port {port}: ports go from 0 to 65535") from None
 
 
 def _check_gpus(config: dict[str, Any]) -> None:

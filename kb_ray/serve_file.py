@@ -84,6 +84,7 @@ def module_of(application: Mapping[str, Any]) -> Any:
 
 def _unknown(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     """(where, name, known names) of each field that Serve would pass over in silence."""
+    from ray.serve.config import AutoscalingConfig
     from ray.serve.schema import DeploymentSchema, HTTPOptionsSchema, ServeApplicationSchema, ServeDeploySchema
 
     parts: list[tuple[str, Any, Any]] = [("", config, ServeDeploySchema)]
@@ -93,7 +94,10 @@ def _unknown(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
         parts.append((where, application, ServeApplicationSchema))
         deployments = application.get("deployments") if isinstance(application, Mapping) else None
         for place, deployment in enumerate(deployments or ()):
-            parts.append((f"{where}deployments.{place}.", deployment, DeploymentSchema))
+            own = f"{where}deployments.{place}."
+            parts.append((own, deployment, DeploymentSchema))
+            scaling = deployment.get("autoscaling_config") if isinstance(deployment, Mapping) else None
+            parts.append((f"{own}autoscaling_config.", scaling, AutoscalingConfig))
     for where, part, schema in parts:
         if not isinstance(part, Mapping):
             continue

@@ -24,6 +24,9 @@ _ADVICE: tuple[tuple[str, str], ...] = (
      "the model's repository wants a token: set HF_TOKEN where the replicas run"),
     (r"RepositoryNotFoundError|is not a local folder and is not a valid model",
      "there is no such model: check `source`"),
+    (r"evaluation over HTTP on \S+ needs a token",
+     "evaluation over HTTP needs a token there: set KB_BENCH_TOKEN or KB_BENCH_TOKEN_FILE where Ray runs, or listen on "
+     "127.0.0.1"),
     (r"No space left on device", "the disk is full where the weights are kept: free it, or set HF_HOME elsewhere"),
     (r"unrecognized arguments|unexpected keyword argument '(\w+)'",
      "an argument under `engine` is none of this vLLM's"),

@@ -52,7 +52,7 @@ class AsyncBenchClient:
         at_once: int = 64, answer_s: float = ANSWER_S, patience: Patience | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:  # fmt: skip
-        token = token or os.environ.get(BENCH_TOKEN)
+        token = _usable(token or os.environ.get(BENCH_TOKEN) or "")
         self._origin = {"client": client, "priority": priority}
         self._at_once, self._patience = at_once, patience or Patience()
         self._http = httpx.AsyncClient(
@@ -130,6 +130,8 @@ class AsyncBenchClient:
         while True:
             try:
                 response = await self._http.post(path, json=body)
+            except UnicodeEncodeError:
+                raise ConfigError("a text of the request holds half of a surrogate pair: no request can") from None
             except httpx.UnsupportedProtocol as error:
                 raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
             except httpx.TransportError as error:
@@ -155,6 +157,15 @@ class AsyncBenchClient:
         raise ConfigError(f"{self._http.base_url} refuses: {said}")
 
 
+def _usable(token: str) -> str:
+    """The token without the line end that a file leaves. ConfigError, which does not tell it, where no header can
+    carry it: httpx's own words would."""
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"the token has characters that no header can carry: check `token` or {BENCH_TOKEN}")
+    return token
+
+
 class BenchClient:
     """The same for code without an event loop: it has one of its own, in a thread. Thread-safe.
 
@@ -163,9 +174,9 @@ class BenchClient:
 
     def __init__(self, url: str, token: str | None = None, **options: Any) -> None:
         """Arguments of AsyncBenchClient."""
+        self._client = AsyncBenchClient(url, token, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kb-bench-client", daemon=True)
-        self._client = AsyncBenchClient(url, token, **options)
         self._lock, self._closed = threading.Lock(), False
         self._thread.start()
 

@@ -72,6 +72,10 @@ def test_a_folder_that_holds_no_model_is_refused_with_what_to_do(tmp_path: Path)
         _config(source=str(tmp_path), missing="bake it")
 
 
+def model(**fields: Any) -> dict[str, Any]:
+    return {"models": [{"model_id": "m", "source": "s", **fields}]}
+
+
 @pytest.mark.parametrize(
     ("args", "where"),
     [
@@ -80,12 +84,20 @@ def test_a_folder_that_holds_no_model_is_refused_with_what_to_do(tmp_path: Path)
         ({"models": [{"model_id": "m", "source": "s", "gpus": 1}]}, "models.0.gpus: Extra inputs"),
         ({"models": [{"model_id": "m", "source": "s", "replicas": 0}]}, "models.0.replicas"),
         ({"models": [{"model_id": "m", "source": "s", "device": "cpu", "accelerator": "H100"}]}, "models.0"),
+        (model(engine={"tensor_parallel_size": "four"}), r"models.0: .*tensor_parallel_size is 'four'"),
+        (model(engine={"pipeline_parallel_size": None}), "models.0: .*pipeline_parallel_size is None"),
+        (model(deployment={"autoscaling_config": "auto"}), "models.0: .*autoscaling_config is 'auto'"),
+        (model(deployment={"autoscaling_config": {"max_replica": 3}}), r"models.0: .*did you mean max_replicas\?"),
+        (model(deployment={"autoscaling_config": {"min_replicas": "two"}}), "models.0: .*autoscaling_config.min_repl"),
+        (model(env={"HF_TOKEN": "hf_x"}), "models.0.env: .*HF_TOKEN would stand in Ray's logs"),
+        ({**model(), "ingress_env": {"MY_API_KEY": "x"}}, "ingress_env: .*MY_API_KEY would stand in Ray's logs"),
     ],
 )
 def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None:
     with pytest.raises(ConfigError, match=f"deployment argument {where}") as caught:
         app.parse(args)
     assert "\n" not in str(caught.value)
+    assert "hf_x" not in str(caught.value)
 
 
 def test_a_deployment_is_found_by_name_or_path_and_an_unknown_one_lists_the_known(tmp_path: Path) -> None:

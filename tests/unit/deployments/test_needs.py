@@ -46,6 +46,7 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
         ("ValueError: Free memory on device cuda:0 (9/79 GiB) on startup is less than desired", "somebody else"),
         ("output_size of gate's weight = 192 is not divisible by weight quantization block", "enable_expert_parallel"),
         ("huggingface_hub.errors.GatedRepoError: 403", "HF_TOKEN"),
+        ("evaluation over HTTP on 0.0.0.0 needs a token: set KB_BENCH_TOKEN", "KB_BENCH_TOKEN"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("EngineArgs.__init__() got an unexpected keyword argument 'max_modellen'", "none of this vLLM"),
     ],
@@ -63,3 +64,9 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
         taken.listen()
         with pytest.raises(ConfigError, match="give another --port"):
             _check_port("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_port_that_is_none_is_said_and_ipv6_is_looked_at() -> None:
+    with pytest.raises(ConfigError, match="--port 99999: ports go from 0"):
+        _check_port("127.0.0.1", 99999)
+    _check_port("::1", 0)

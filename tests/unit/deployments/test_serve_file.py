@@ -44,6 +44,10 @@ def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
             r"applications\.0\.rout_prefix is no field .* did you mean route_prefix\?",
         ),
         (changed("applications", 0, deployments=[{"name": "X", "replicas": 2}]), r"deployments\.0\.replicas is no"),
+        (
+            changed("applications", 0, deployments=[{"name": "X", "autoscaling_config": {"max_replica": 2}}]),
+            r"deployments\.0\.autoscaling_config\.max_replica is no field .* did you mean max_replicas\?",
+        ),
         (changed("applications", 0, import_path="deployments.nowhere:build"), "import_path .* fails: No module"),
         (changed("applications", 0, import_path="deployments.app:make"), "import_path .* fails: .*no attribute 'make'"),
         (changed("applications", 0, "args", models=[]), "deployment argument models: List should have at least 1"),
