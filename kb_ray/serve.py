@@ -7,6 +7,7 @@ and leaves it running. Knows the shape of a Serve config file, not what the appl
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import os
 import signal
@@ -86,6 +87,16 @@ def _check_port(host: str, port: int) -> None:
             ) from None
         except OverflowError:
             raise ConfigError(f"--port {port}: ports go from 0 to 65535") from None
+
+
+def _check_vllm(config: dict[str, Any]) -> None:
+    """ConfigError where a model is to be served and this Python has no vLLM: its arguments are read here."""
+    models = any("models" in (app.get("args") or {}) for app in config["applications"])
+    if models and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "serving a model needs vLLM in this Python: `make demo-llm` installs it for a CPU, "
+            "`pip install 'kb-ray[serve]'` for GPUs"
+        )
 
 
 def _check_gpus(config: dict[str, Any]) -> None:
@@ -177,8 +188,10 @@ def main(argv: list[str] | None = None) -> int:
         config = read(find(arguments.model))
         cluster.prepare_environment()
         check(config)
+        _check_vllm(config)
         http = _http(config, arguments.host, arguments.port)
         _check_port(http["host"], http["port"])
+        print("starting (a minute or more) ...", flush=True)
         cluster.connect("serve", arguments.ray_address)
         try:
             _serve_until_stopped(config, arguments.host, arguments.port)
@@ -193,7 +206,6 @@ def main(argv: list[str] | None = None) -> int:
 def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | None) -> None:
     # Ray's own handler would end the process before Serve has let go of its replicas.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print("starting (a minute or more) ...", flush=True)
     try:
         url = deploy(config, host=host, port=port)
         print(f"serving at {url}  (Ctrl-C stops)", flush=True)

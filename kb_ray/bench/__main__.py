@@ -219,14 +219,16 @@ def _lines(name: str) -> Any:
     try:
         return open(name, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ConfigError(f"cannot read {name}: {error}") from None
+        raise ConfigError(f"cannot read {name}: {error.strerror}") from None
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {path}: it is no UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def _json(text: str, where: str) -> Any:
