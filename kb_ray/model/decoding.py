@@ -7,6 +7,7 @@ than to compute. Knows a causal language model of transformers; which token is c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -150,8 +151,12 @@ def _recorded(step: Callable[[], Tensor]) -> tuple[Any, Tensor]:
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             scores = step()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            # What went wrong is to be told, not that the recording then could not end well.
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
     return graph, scores
 
