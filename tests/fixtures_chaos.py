@@ -14,6 +14,9 @@ import pytest
 ROUNDS = int(os.environ.get("KB_RAY_CHAOS_ROUNDS", "1"))
 SEED = int(os.environ.get("KB_RAY_CHAOS_SEED") or random.SystemRandom().randrange(1 << 30))
 
+ONLY_IN_CHAOS = pytest.mark.skipif(ROUNDS == 1, reason="only where each fault is tried several times: make chaos")
+"""For what differs little from its neighbour and takes minutes."""
+
 
 def pytest_report_header() -> str:
     return f"chaos: {ROUNDS} rounds, KB_RAY_CHAOS_SEED={SEED}"

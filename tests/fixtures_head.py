@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +47,14 @@ def head() -> Iterator[Head]:
 
 
 @contextmanager
-def started_head() -> Iterator[Head]:
-    """A head of its own. Its process group may be killed meanwhile."""
+def started_head(before: Sequence[str] = ()) -> Iterator[Head]:
+    """A head of its own, its command behind `before`. Its process group may be killed meanwhile."""
     # Not below pytest's folder: Ray's socket paths must stay under 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="kb-head-"))
     home = with_token(folder / "home", "right" * 8)
     port, dashboard = free_port(), free_port()
     command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
+        *(*before, sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
         *(f"--temp-dir={folder / 'ray'}", "--num-cpus=3", "--object-store-memory=80000000"),
         *("--include-dashboard=true", f"--dashboard-port={dashboard}", "--disable-usage-stats"),
         # Ray's default is one fixed port: beside another cluster the agent would not come up, and no job start.
@@ -75,11 +75,14 @@ def started_head() -> Iterator[Head]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def ray_command(head: Head, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+def ray_command(
+    head: Head, *arguments: str, timeout_s: float = 240, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """`ray ...` against the head."""
     return subprocess.run(
         [sys.executable, "-m", "ray.scripts.scripts", *arguments],
-        capture_output=True, text=True, cwd=ROOT, env=head.environment(), timeout=timeout_s, check=False,
+        capture_output=True, text=True, cwd=ROOT, env={**head.environment(), **(env or {})}, timeout=timeout_s,
+        check=False,
     )  # fmt: skip
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from aiohttp import web
 
+from kb_ray.model.posting import Tries
 from tests.fixtures_run import ANSWER
 from tests.unit.model.model_server import ModelServer, Reply, answers, resets, running, says, serves
 
@@ -45,12 +48,18 @@ FAULTS: dict[str, Reply] = {
 }
 
 
-class ErraticModel(ModelServer):
-    """Serves `name`. Of the chat requests the first `storm` get 429, then `share` of them a fault by draw."""
+MOST_FAULTS = Tries().max_retries
+"""That one question meets: at its next try it is answered, since no client is promised to ask once more."""
 
-    def __init__(self, draw: random.Random, *, storm: int = 0, share: float = 0.0) -> None:
+
+class ErraticModel(ModelServer):
+    """Serves `name`. The first chat requests get the faults of `deck`, one each and in its order; of those after them
+    `share` get one by draw."""
+
+    def __init__(self, draw: random.Random, *, deck: Sequence[str] = (), share: float = 0.0) -> None:
         super().__init__()
-        self._draw, self._storm, self._share = draw, storm, share
+        self._draw, self._deck, self._share = draw, list(deck), share
+        self._met: Counter[str] = Counter()
         self.name = "tiny-model"
         self.chats = 0
         self.looks_at_names = True
@@ -69,13 +78,23 @@ class ErraticModel(ModelServer):
         if body["model"] != self.name and self.looks_at_names:
             return await says(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})(request)
         self.chats += 1
-        fault = "429" if self.chats <= self._storm else None
-        if fault is None and self._draw.random() < self._share:
-            fault = self._draw.choice(sorted(FAULTS))
+        fault = self._next_fault(json.dumps(body["messages"]))
         if fault is not None:
             self.faults.append(fault)
             return await FAULTS[fault](request)
         return await answers(_answer(body["messages"]), model=self.name)(request)
+
+    def _next_fault(self, question: str) -> str | None:
+        if self._met[question] == MOST_FAULTS:
+            return None
+        if self._deck:
+            fault = self._deck.pop(0)
+        elif self._draw.random() < self._share:
+            fault = self._draw.choice(sorted(FAULTS))
+        else:
+            return None
+        self._met[question] += 1
+        return fault
 
 
 def _answer(messages: list[dict[str, str]]) -> str:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from kb_ray.bench.sweep import base_dir
 from kb_ray.traces.run import read_run
 from kb_ray.traces.store import LocalStore, open_store
 from kb_ray.traces.views import episodes
+from tests.fixtures_head import Head, ray_command
 from tests.fixtures_run import ROOT, Workload, rows_by_task
 
 PATIENCE_S = 600.0
@@ -30,11 +31,11 @@ KILLED = frozenset({"crash"})
 class Run:
     """`python -m kb_ray.generate`, with what it prints in a file."""
 
-    def __init__(self, arguments: list[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: list[str], log: Path, env: Mapping[str, str], before: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kb_ray.generate", *arguments],
+                [*before, sys.executable, "-m", "kb_ray.generate", *arguments],
                 stdout=out, stderr=out, cwd=ROOT, env={**os.environ, **env},
             )  # fmt: skip
 
@@ -65,15 +66,23 @@ class Run:
 
 
 @contextmanager
-def running(arguments: list[str], log: Path, env: Mapping[str, str]) -> Iterator[Run]:
-    """A run that does not outlive the test."""
-    run = Run(arguments, log, env)
+def running(arguments: list[str], log: Path, env: Mapping[str, str], before: Sequence[str] = ()) -> Iterator[Run]:
+    """A run that does not outlive the test; its command is put behind `before`."""
+    run = Run(arguments, log, env, before)
     try:
         yield run
     finally:
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+
+
+def wait_for_rows_of_job(head: Head, job: str, output: str, count: int) -> None:
+    """Until a job that was submitted to `head` has written so many."""
+    deadline = time.monotonic() + PATIENCE_S
+    while rows_by_task(output).total() < count:
+        assert time.monotonic() < deadline, ray_command(head, "job", "logs", job).stdout
+        time.sleep(0.2)
 
 
 def later(draw: random.Random, longest_s: float) -> None:

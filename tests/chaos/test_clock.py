@@ -1,4 +1,4 @@
-"""A clock that jumps by an hour in mid-run. The driver's own system calls are told another time."""
+"""A clock that jumps by an hour in mid-run: of the driver alone, or of its whole machine. System calls are told it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import check_nothing_left, check_sound, later, running
-from tests.fixtures_run import Command, make_workload
+from tests.chaos.machine import preloading
+from tests.chaos.running import (
+    PATIENCE_S,
+    check_nothing_left,
+    check_sound,
+    command_lines,
+    later,
+    running,
+    wait_for_rows_of_job,
+)
+from tests.fixtures_chaos import ONLY_IN_CHAOS
+from tests.fixtures_head import ray_command, started_head, submit
+from tests.fixtures_run import Command, make_workload, rows_by_task
 from tests.fixtures_s3 import S3Server
 
 HOUR_S = 3600
@@ -21,7 +32,6 @@ _SHIFTED = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
@@ -29,7 +39,7 @@ _SHIFTED = r"""
 static volatile long *shift;
 
 __attribute__((constructor)) static void open_shift(void) {
-    int file = open(getenv("CLOCK_SHIFT"), O_RDONLY);
+    int file = open(SHIFT, O_RDONLY);
     void *page = file < 0 ? MAP_FAILED : mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
     shift = page == MAP_FAILED ? 0 : page;
 }
@@ -60,14 +70,12 @@ time_t time(time_t *out) {
 
 
 class Clock:
-    """What a process with `env` reads as the time of day: ours and `shift` seconds."""
+    """What a process with `env`, or with `library` otherwise, reads as the time of day: ours and `shift` seconds."""
 
-    def __init__(self, folder: Path, library: Path) -> None:
-        path = folder / "shift"
-        path.write_bytes(struct.pack("q", 0))
-        with path.open("r+b") as file:
+    def __init__(self, shift: Path, library: Path) -> None:
+        with shift.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), 8)
-        self.env = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(path)}
+        self.library, self.env = library, {"LD_PRELOAD": str(library)}
 
     def jump(self, seconds: int) -> None:
         self._page[:8] = struct.pack("q", seconds)
@@ -78,10 +86,12 @@ def clock(tmp_path: Path) -> Clock:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler for the library that tells another time")
-    (tmp_path / "shifted.c").write_text(_SHIFTED)
-    library = tmp_path / "shifted.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, tmp_path / "shifted.c", "-ldl"], check=True)
-    return Clock(tmp_path, library)
+    source, library, shift = tmp_path / "shifted.c", tmp_path / "shifted.so", tmp_path / "shift"
+    source.write_text(_SHIFTED)
+    shift.write_bytes(struct.pack("q", 0))
+    where = f'-DSHIFT="{shift}"'
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", where, "-o", library, source, "-ldl"], check=True)
+    return Clock(shift, library)
 
 
 def _told(clock: Clock) -> float:
@@ -97,7 +107,7 @@ def test_the_clock_of_these_tests_does_jump(clock: Clock) -> None:
     assert HOUR_S <= _told(clock) - before < HOUR_S + 600
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", [1, pytest.param(-1, marks=ONLY_IN_CHAOS)])
 def test_a_clock_that_jumps_is_not_noticed(
     sign: int, draw: random.Random, command: Command, clock: Clock, tmp_path: Path
 ) -> None:
@@ -110,6 +120,38 @@ def test_a_clock_that_jumps_is_not_noticed(
         assert run.end() == 0, run.said
     check_sound(output, workload)
     check_nothing_left(output)
+
+
+def _check_all_have(library: Path) -> None:
+    """Ray's own processes, the driver and each process of the bench have the library loaded."""
+    having = [line for pid, line in command_lines("").items() if _has(pid, library)]
+    for part in ("gcs_server", "raylet", "dashboard", "kb_ray.generate", "ray::", "child.judge", "child.zygote"):
+        assert any(part in line for line in having), (part, having)
+
+
+def _has(pid: int, library: Path) -> bool:
+    try:
+        return str(library) in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+
+
+def test_a_machine_whose_clock_jumps_finishes_its_job(draw: random.Random, clock: Clock, tmp_path: Path) -> None:
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    (tmp_path / "etc").mkdir()
+    with started_head(preloading(clock.library, tmp_path / "etc")) as head:
+        submitted = submit(head, "jumped", arguments, "--no-wait")
+        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+        wait_for_rows_of_job(head, "jumped", output, draw.randint(1, 4))
+        _check_all_have(clock.library)
+        later(draw, 2.0)
+        clock.jump(draw.choice((1, -1)) * HOUR_S)
+        assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the clock jumped"
+        said = ray_command(head, "job", "logs", "--follow", "jumped", timeout_s=PATIENCE_S).stdout
+        assert "Job 'jumped' succeeded" in said, said
+        check_sound(output, workload)
+        check_nothing_left(output)
 
 
 def test_on_s3_a_wrong_clock_holds_a_run_up_until_it_is_set_right(

@@ -2,54 +2,97 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import PATIENCE_S, check_nothing_left, check_sound, command_lines, later, running
-from tests.fixtures_head import ray_command, started_head, submit
+from tests.chaos.machine import own_processes
+from tests.chaos.running import (
+    PATIENCE_S,
+    check_nothing_left,
+    check_sound,
+    command_lines,
+    later,
+    running,
+    wait_for_rows_of_job,
+)
+from tests.fixtures_chaos import ONLY_IN_CHAOS
+from tests.fixtures_head import Head, ray_command, started_head, submit
 from tests.fixtures_ray import OBJECT_STORE_BYTES
 from tests.fixtures_run import Command, make_workload, rows_by_task
 
 
-def _lost(group: int, output: str) -> None:
+def _lost(head: Head, output: str) -> None:
     """The node is gone, with all that ran on it."""
-    os.killpg(group, signal.SIGKILL)
+    os.killpg(head.group, signal.SIGKILL)
 
 
-def _taken_down(group: int, output: str) -> None:
-    """As `ray down` ends a node: a machine that is shut down tells its processes first, and does not wait for long."""
+def _shut_down(head: Head, output: str) -> None:
+    """A machine that is shut down tells its processes first, and does not wait for long."""
     for signalled in (signal.SIGTERM, signal.SIGKILL):
         # The job's processes have groups of their own.
         for pid in command_lines(output):
             with suppress(ProcessLookupError):
                 os.kill(pid, signalled)
         with suppress(ProcessLookupError):
-            os.killpg(group, signalled)
+            os.killpg(head.group, signalled)
         time.sleep(10)
 
 
-@pytest.mark.parametrize("end", [_lost, _taken_down], ids=["lost", "taken-down"])
+def _taken_down(head: Head, output: str) -> None:
+    """Ray's own `ray down`: it has `ray stop` run on the node, then the node terminated."""
+    file = head.home / "cluster.yaml"
+    file.write_text(json.dumps(_cluster(head.group)))
+    # It keeps what it has read of the file in the folder for temporary files.
+    down = ray_command(head, "down", "--yes", str(file), env={"TMPDIR": str(head.home)})
+    assert down.returncode == 0, down.stdout + down.stderr
+    for step in (r"Stopped all \d+ Ray processes", f"terminating {head.group}", "No nodes remaining"):
+        assert re.search(step, down.stdout), down.stdout + down.stderr
+
+
+def _cluster(pid: int) -> dict[str, object]:
+    return {
+        "cluster_name": "one-node", "max_workers": 0, "auth": {"ssh_user": "nobody"}, "head_node_type": "head",
+        # By its name: what imports it imports Ray.
+        "provider": {"type": "external", "module": "tests.chaos.one_node.OneNode", "pid": pid},
+        "available_node_types": {"head": {"resources": {"CPU": 3}, "node_config": {}}},
+        # Of a provider of one's own Ray fills in none of these.
+        "file_mounts": {}, "cluster_synced_files": [], "setup_commands": [], "initialization_commands": [],
+        "head_setup_commands": [], "worker_setup_commands": [], "head_start_ray_commands": [],
+        "worker_start_ray_commands": [],
+    }  # fmt: skip
+
+
+# `ray down` needs a while before it ends anything, in which the job goes on.
+@pytest.mark.parametrize(
+    ("machine", "end", "tasks"),
+    [
+        pytest.param(list, _lost, 12, id="lost"),
+        pytest.param(list, _shut_down, 12, id="shut-down", marks=ONLY_IN_CHAOS),
+        pytest.param(partial(own_processes, stays=True), _taken_down, 40, id="taken-down"),
+    ],
+)
 def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
-    end: Callable[[int, str], None], draw: random.Random, tmp_path: Path
+    machine: Callable[[], list[str]], end: Callable[[Head, str], None], tasks: int, draw: random.Random, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    workload, output = make_workload(tmp_path, tasks), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with started_head() as first:
+    with started_head(machine()) as first:
         submitted = submit(first, "first", arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-        wanted, deadline = draw.randint(1, 5), time.monotonic() + PATIENCE_S
-        while rows_by_task(output).total() < wanted:
-            assert time.monotonic() < deadline, ray_command(first, "job", "logs", "first").stdout
-            time.sleep(0.2)
+        wait_for_rows_of_job(first, "first", output, draw.randint(1, 5))
         later(draw, 2.0)
-        end(first.group, output)
+        end(first, output)
+        deadline = time.monotonic() + PATIENCE_S
         while processes := command_lines(output):
             assert time.monotonic() < deadline, processes
             time.sleep(0.5)

@@ -10,7 +10,7 @@ import pytest
 
 from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
-from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.erratic_model import FAULTS, ErraticModel, served
 from tests.chaos.running import check_nothing_left, check_sound, later, running
 from tests.fixtures_run import Command, Workload, make_workload
 
@@ -27,10 +27,11 @@ def test_storms_resets_hangs_and_nonsense_cost_time_and_no_episode(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    model = ErraticModel(draw, storm=draw.randint(4, 20), share=0.5)
+    storm, each = ["429"] * draw.randint(4, 20), draw.sample(sorted(FAULTS), len(FAULTS))
+    model = ErraticModel(draw, deck=storm + each, share=0.5)
     with served(model), running(list(_arguments(workload, output, model)), tmp_path / "log", command.env) as run:
         assert run.end() == 0, run.said
-    assert "429" in model.faults
+    assert set(model.faults) == set(FAULTS)
     check_sound(output, workload)
     check_nothing_left(output)
 
