@@ -70,12 +70,12 @@ time_t time(time_t *out) {
 
 
 class Clock:
-    """What a process with `env`, or with `library` otherwise, reads as the time of day: ours and `shift` seconds."""
+    """What a process with `env`, or with `preloaded` otherwise, reads as the time of day: ours and `shift` seconds."""
 
     def __init__(self, shift: Path, library: Path) -> None:
         with shift.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), 8)
-        self.library, self.env = library, {"LD_PRELOAD": str(library)}
+        self.preloaded, self.env = library, {"LD_PRELOAD": str(library)}
 
     def jump(self, seconds: int) -> None:
         self._page[:8] = struct.pack("q", seconds)
@@ -140,11 +140,11 @@ def test_a_machine_whose_clock_jumps_finishes_its_job(draw: random.Random, clock
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     (tmp_path / "etc").mkdir()
-    with started_head(preloading(clock.library, tmp_path / "etc")) as head:
+    with started_head(preloading(clock.preloaded, tmp_path / "etc")) as head:
         submitted = submit(head, "jumped", arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(head, "jumped", output, draw.randint(1, 4))
-        _check_all_have(clock.library)
+        _check_all_have(clock.preloaded)
         later(draw, 2.0)
         clock.jump(draw.choice((1, -1)) * HOUR_S)
         assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the clock jumped"
