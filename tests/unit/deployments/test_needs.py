@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from kb_ray.errors import ConfigError
-from kb_ray.serve import _check_port
-from kb_ray.serve_file import FOLDER
+from kb_ray.serve import _check_port, _check_vllm
+from kb_ray.serve_file import FOLDER, find, read
 from kb_ray.serve_needs import Need, explain, missing, needs
 
 NODE = {"GPU": 8.0, "accelerator_type:H100": 1.0}
@@ -70,3 +70,10 @@ def test_a_port_that_is_none_is_said_and_ipv6_is_looked_at() -> None:
     with pytest.raises(ConfigError, match="--port 99999: ports go from 0"):
         _check_port("127.0.0.1", 99999)
     _check_port("::1", 0)
+
+
+def test_a_model_without_vllm_here_is_one_line_and_verdicts_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", {}.get)
+    with pytest.raises(ConfigError, match="needs vLLM in this Python: `make demo-llm`"):
+        _check_vllm(read(find("smollm2_cpu")))
+    _check_vllm(read(find("bench")))
