@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.driver import figures, table
-from benchmarks.driver.resume import resumed
+from benchmarks.driver.resume import resumed, started, without_index
 from benchmarks.driver.runs import Setting, Traces, run
 from kb_ray.traces.layout import sources
 from kb_ray.traces.resume import read_columns
@@ -106,6 +106,7 @@ def _figures(traces: Traces) -> dict[str, Any]:
         "idle": figures.idle_share(traces.spans, figures.waited(steady)),
         "in_flight": figures.in_flight(samples),
         "waits": _waits(traces.output),
+        "longest": figures.longest_verdict(samples, traces.spans, setting.actors),
         "sound": _sound(traces),
     }
 
@@ -128,6 +129,7 @@ def _busy(setting: Setting, folder: Path, output: str | None) -> dict[str, Any]:
         "actors_could_per_s": busy.actors / busy.bench_s,
         "idle": figures.idle_share(traces.spans, figures.waited(steady)),
         "waits": _waits(traces.output),
+        "longest": figures.longest_verdict(traces.samples, traces.spans, busy.actors),
         "sound": _sound(traces),
     }
 
@@ -144,9 +146,9 @@ def _resume(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Of a store made of one episode of a short run."""
     short = run(Setting(episodes=8, actors=2, replicas=1, slots=8, model_s=0.1, bench_s=0.1), folder / "one")
     episode = next(episodes(open_store(short.output)))
-    return resumed(
-        folder, episode, options.resume_episodes, short.setting.save_interval, _under(options.store, "large")
-    )
+    uri, count = _under(options.store, "large") or str(folder / "large"), options.resume_episodes
+    found = resumed(uri, episode, count, short.setting.save_interval)
+    return found | started(folder / "again", uri, count) | without_index(uri)
 
 
 def _sound(traces: Traces) -> bool:

@@ -5,6 +5,7 @@ Rates are over the sustained part: from when all actors were ready to when the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -68,6 +69,21 @@ def idle_share(spans: Sequence[Sequence[Span]], windows: Sequence[Span]) -> dict
         return None
     shares = [1 - sum(_overlap(own, merged)) / total for own in spans]
     return {"mean": sum(shares) / len(shares), "most": max(shares), "waited_s": total}
+
+
+def longest_verdict(samples: Sequence[Row], spans: Sequence[Sequence[Span]], actors: int) -> dict[str, float] | None:
+    """Seconds of the longest verdict, waiting included, that was asked for while all actors stood; and what it may be.
+
+    Who comes first is served first: before a request are at most all others in flight, spread over the actors, and
+    each takes at most as long as the longest did. One more may stand at a worker that took it ahead.
+    """
+    stood = [row for row in samples if row["capacity"] >= actors]
+    took = [took for row in stood for asked, took in row["ended"] if asked >= stood[0]["t"]]
+    if not took or not any(spans):
+        return None
+    one = max(end - begin for own in spans for begin, end in own)
+    waiting = max(row["waiting_on_bench"] for row in stood)
+    return {"longest_s": max(took), "at_most_s": (math.ceil(waiting / actors) + 1) * one, "one_s": one}
 
 
 def _merged(windows: Sequence[Span]) -> list[Span]:

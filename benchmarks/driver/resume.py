@@ -1,7 +1,8 @@
 """How long a start takes to find out what a large store holds already, and how much memory that is.
 
 The store is made of one real episode whose names are changed: many small parts, as runs write them. Reading is timed in
-a process of its own, by the functions that a start uses.
+a process of its own, by the functions that a start uses; then a run is started on the store, which has a few episodes
+left to do.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.driver.runs import ROOT, SAMPLES_PER_TASK
+from benchmarks.driver.runs import ROOT, SAMPLES_PER_TASK, Setting, run
 from kb_ray.records import Episode
 from kb_ray.traces.layout import part_key
 from kb_ray.traces.part_index import INDEX_PREFIX, PARTS_PER_INDEX, write_index
 from kb_ray.traces.schema import encode, table_of
 from kb_ray.traces.store import Store, open_store
+
+_LEFT = 64
+"""Episodes that the started run finds undone."""
 
 _READ = """
 import json, resource, sys, time
@@ -75,12 +79,25 @@ def measure(uri: str) -> dict[str, Any]:
     return found
 
 
-def resumed(folder: Path, episode: Episode, count: int, per_part: int, output: str | None = None) -> dict[str, Any]:
+def started(folder: Path, uri: str, count: int) -> dict[str, Any]:
+    """Seconds from the command to the first question of a real run on the store, Ray's start included."""
+    traces = run(Setting(count + _LEFT, actors=2, replicas=1, slots=8, model_s=0.1, bench_s=0.1), folder, uri)
+    first = next(row for row in traces.samples if row["generating"] or row["finished"])
+    written = traces.samples[-1]["finished"]
+    if written != _LEFT:
+        raise RuntimeError(f"a start on {count} episodes with {_LEFT} to do did {written}")
+    return {"start_s": first["t"] - traces.began}
+
+
+def resumed(uri: str, episode: Episode, count: int, per_part: int) -> dict[str, Any]:
     """Makes the store and measures it."""
-    uri = output or str(folder / "large")
     made_s = fill(uri, episode, count, per_part)
-    found = {"per_part": per_part, "made_s": made_s, **measure(uri)}
+    return {"per_part": per_part, "made_s": made_s, **measure(uri)}
+
+
+def without_index(uri: str) -> dict[str, Any]:
+    """Seconds of looking at the store once its indexes are gone."""
     store = open_store(uri)
     for key in store.list(INDEX_PREFIX):
         store.delete(key)
-    return found | {"without_index_s": measure(uri)["read_s"]}
+    return {"without_index_s": measure(uri)["read_s"]}

@@ -44,6 +44,8 @@ class Traces:
     """What a run left."""
 
     setting: Setting
+    began: float
+    """On the clock of the samples."""
     seconds: float
     output: str
     samples: list[dict[str, Any]]
@@ -78,7 +80,7 @@ def run(setting: Setting, folder: Path, output: str | None = None, profile: Path
     lines = (folder / "samples.jsonl").read_text().splitlines()
     samples = [json.loads(line) for line in lines if line.endswith("}")]
     spans = [json.loads(path.read_text()) for path in sorted((folder / "spans").glob("*.json"))]
-    return Traces(setting, time.monotonic() - began, output, samples, spans, done.stdout)
+    return Traces(setting, began, time.monotonic() - began, output, samples, spans, done.stdout)
 
 
 def write_tasks(path: Path, count: int) -> Path:

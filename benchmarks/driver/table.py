@@ -38,12 +38,14 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if idle := busy["idle"]:
             yield "... idle while work waited, mean and most", f"{idle['mean']:.1%}, {idle['most']:.1%}", "5 %"
         yield "... longest verdict, waiting included, s", f"{busy['waits']['bench_s']:.1f}", ""
+        yield from _longest(busy)
     if slow := report.get("slow_bench"):
         limit = slow["limit"]
         yield "slow bench: episodes in flight at most", str(slow["in_flight"]), f"at most {limit}"
     if resume := report.get("resume"):
         size = f"{resume['episodes']} episodes in {resume['files']} parts"
         yield f"resume from {size}, s", f"{resume['read_s']:.1f}", "30"
+        yield "... until the first question of a real start, s", f"{resume['start_s']:.1f}", "30"
         yield "... without an index, s", f"{resume['without_index_s']:.1f}", ""
         yield "... peak memory, MiB", f"{resume['peak_mib']:.0f}", ""
 
@@ -75,5 +77,12 @@ def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "actors idle while work waited, with the driver at its limit, mean and most", told, ""
     yield "longest wait for a place with the model, s", f"{run['waits']['model_queue_s']:.1f}", ""
     yield "longest verdict, waiting included, s", f"{run['waits']['bench_s']:.1f}", ""
+    yield from _longest(run)
     yield "episodes in flight at most", str(run["in_flight"]), ""
     yield "store afterwards", "sound" if run["sound"] else "FAULTS", "sound"
+
+
+def _longest(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if longest := run["longest"]:
+        told = "... longest that was asked for once all actors stood, s"
+        yield told, f"{longest['longest_s']:.1f}", f"at most {longest['at_most_s']:.1f}"

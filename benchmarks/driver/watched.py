@@ -3,7 +3,7 @@
     python -m benchmarks.driver.watched SAMPLES.jsonl [--profile FILE] -- FLAGS OF GENERATE
 
 Everything else is the command's own: HTTP, Ray, store, progress and metrics. A line a second; whether requests waited
-for a worker is looked at twenty times a second.
+for a worker is looked at twenty times a second, and each verdict's whole time is noted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
 
 from benchmarks.driver.actor import SleepingActor
 from kb_ray import cluster, generate, running
+from kb_ray.bench.protocol import BenchRequest
+from kb_ray.records import Verdict
 from kb_ray.watching.sampling import Sampler
 
+Evaluate = Callable[[BenchRequest], Awaitable[Verdict]]
 LOOK_EVERY_S = 0.05
 LINE_EVERY_S = 1.0
 
@@ -32,7 +36,18 @@ class Probe:
 
     def __init__(self, path: Path, tally: Any, pool: Any, sink: Any) -> None:
         self._tally, self._pool, self._sink, self._path = tally, pool, sink, path
+        self._ended: list[tuple[float, float]] = []
+        pool.evaluate = self._timed(pool.evaluate)
         threading.Thread(target=self._run, name="probe", daemon=True).start()
+
+    def _timed(self, evaluate: Evaluate) -> Evaluate:
+        async def timed(request: BenchRequest) -> Verdict:
+            asked = time.monotonic()
+            verdict = await evaluate(request)
+            self._ended.append((asked, time.monotonic() - asked))
+            return verdict
+
+        return timed
 
     def _run(self) -> None:
         with self._path.open("w") as out:
@@ -50,8 +65,9 @@ class Probe:
 
     def _line(self, out: TextIO, now: float, waited: list[float]) -> None:
         tally, stats = self._tally, self._pool.stats
+        ended, self._ended = self._ended, []
         row = {
-            "t": now, "rss_mib": rss_mib(), "cpu_s": time.process_time(), "verdicts": tally.verdicts,
+            "t": now, "ended": ended, "rss_mib": rss_mib(), "cpu_s": time.process_time(), "verdicts": tally.verdicts,
             "finished": tally.finished, "written": self._sink.written, "generating": tally.generating,
             "waiting_on_model": tally.waiting_on_model, "waiting_on_bench": tally.waiting_on_bench,
             "pool_waiting": stats.waiting, "pool_running": stats.running, "capacity": stats.capacity,

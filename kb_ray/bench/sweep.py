@@ -2,7 +2,8 @@
 
 Each evaluator claims a folder that names its process; under it a file stands for every candidate's
 process group while it lives. Whoever starts next kills the groups of owners that are gone and removes
-their folders. Needs the standard library only.
+their folders. Containers that share a folder for temporary files do not see each other's processes, and leave each
+other's folders alone. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+
+from kb_ray.process_identity import born, place
 
 _ABANDONED_S = 600.0
 """Seconds after which a folder that names no owner belongs to nobody."""
@@ -35,7 +38,7 @@ def claim(name: str) -> Path:
             remove(folder)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
     folder.chmod(0o711)
-    (folder / "owner").write_text(_identity(os.getpid()))
+    (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())} {place()}")
     for part in ("candidates", "references"):
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
@@ -44,8 +47,10 @@ def claim(name: str) -> Path:
 
 def remove(folder: Path) -> None:
     """Kill every group still recorded under an evaluator's folder, then remove the folder."""
-    for record in folder.glob("*/groups/*"):
-        kill_group(int(record.name))
+    if _where(folder) == place().split():
+        # Elsewhere the numbers are those of other processes.
+        for record in folder.glob("*/groups/*"):
+            kill_group(int(record.name))
     for part in ("candidates", "references"):
         # The folder says whose it was until the last: whoever is killed at this leaves it to the next one.
         erase(folder / part)
@@ -105,12 +110,27 @@ def kill_group(group: int) -> bool:
 
 
 def _owner_lives(folder: Path) -> bool:
-    try:
-        said = (folder / "owner").read_text()
-    except OSError:
+    said = _owner(folder)
+    if len(said) < 2:
         # Just being claimed, or being removed: not ours to touch, unless whoever did so was killed at it.
         return _seconds_old(folder) < _ABANDONED_S
-    return said == _identity(int(said.split()[0]))
+    here, there = place().split(), _where(folder)
+    if there and there != here:
+        # Nothing outlives a boot. In another container of this one, it cannot be told.
+        return there[:1] == here[:1]
+    return str(born(int(said[0]))) == said[1]
+
+
+def _owner(folder: Path) -> list[str]:
+    """[pid, birth, and its place]; empty where nobody is named."""
+    try:
+        return (folder / "owner").read_text().split()
+    except OSError:
+        return []
+
+
+def _where(folder: Path) -> list[str]:
+    return _owner(folder)[2:]
 
 
 def _seconds_old(folder: Path) -> float:
@@ -118,12 +138,3 @@ def _seconds_old(folder: Path) -> float:
         return time.time() - folder.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _identity(pid: int) -> str:
-    """A process beyond the reuse of its pid: pid and start time since boot; empty if there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return f"{pid} {fields[19]}"

@@ -27,8 +27,8 @@ from datetime import UTC, datetime
 from pydantic import ConfigDict, Field, ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.process_identity import born, lives, place
 from kb_ray.records import Record
-from kb_ray.traces.process_identity import born, lives, place
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store, StoreUnavailable
 

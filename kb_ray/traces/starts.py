@@ -13,8 +13,8 @@ from datetime import datetime
 
 from pydantic import ConfigDict, ValidationError, field_validator
 
+from kb_ray.process_identity import lives
 from kb_ray.records import Record
-from kb_ray.traces.process_identity import lives
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store
 

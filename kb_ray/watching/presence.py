@@ -15,8 +15,8 @@ from typing import Any
 
 from kb_ray import logs
 from kb_ray.errors import StoreError
+from kb_ray.process_identity import born, place
 from kb_ray.tally import Tally
-from kb_ray.traces.process_identity import born, place
 from kb_ray.traces.starts import Start, start_key, write_start
 from kb_ray.traces.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.driver import figures, table
 from benchmarks.driver.actor import MEAN_S, SPANS, SleepingActor
 from benchmarks.driver.delays import drawn
-from benchmarks.driver.resume import resumed
+from benchmarks.driver.resume import resumed, without_index
 from benchmarks.driver.runs import Setting, model_server, write_tasks
 from kb_ray.bench.actor import BenchActor, Reply
 from kb_ray.extract import extract
@@ -61,6 +61,14 @@ def test_only_the_time_in_which_work_waited_counts_as_idle() -> None:
     assert figures.idle_share([busy], []) is None
 
 
+def test_the_longest_verdict_is_told_beside_what_it_may_be() -> None:
+    ramp = sample(0, capacity=1, ended=[(-1.0, 30.0)])
+    stood = [sample(t, waiting_on_bench=5, ended=[(-1.0, 20.0 + t), (t + 0.5, float(t))]) for t in (1, 2, 3)]
+    found = figures.longest_verdict([ramp, *stood], [[(0.0, 1.0), (1.0, 3.5)], [(0.0, 0.5)]], actors=2)
+    assert found == {"longest_s": 3.0, "at_most_s": 4 * 2.5, "one_s": 2.5}, "three rounds of two, and one ahead"
+    assert figures.longest_verdict([ramp], [[(0.0, 1.0)]], actors=2) is None
+
+
 def test_delays_are_drawn_by_name_around_their_mean() -> None:
     assert drawn("a", 1.0) == drawn("a", 1.0) != drawn("b", 1.0)
     values = [drawn(str(i), 2.0) for i in range(4000)]
@@ -103,8 +111,10 @@ def test_its_tasks_are_tasks(tmp_path: Path) -> None:
 
 
 def test_a_large_store_is_read_whole(tmp_path: Path) -> None:
-    found = resumed(tmp_path, make_episode(), 95, 10)
+    uri = str(tmp_path / "large")
+    found = resumed(uri, make_episode(), 95, 10)
     assert (found["episodes"], found["files"]) == (95, 10)
+    assert without_index(uri)["without_index_s"] > 0
 
 
 def test_the_table_takes_its_place_in_a_page(tmp_path: Path) -> None:
@@ -113,7 +123,8 @@ def test_the_table_takes_its_place_in_a_page(tmp_path: Path) -> None:
     report = {
         "machine": {"cores": 2, "processor": "x", "load_before": 0.0, "load_after": 1.0}, "store_kind": "a folder",
         "setting": {"episodes": 8, "actors": 2, "bench_s": 0.5, "replicas": 1, "slots": 2, "model_s": 1.0},
-        "resume": {"episodes": 95, "files": 10, "read_s": 1.25, "without_index_s": 9.0, "peak_mib": 99.0},
+        "resume": {"episodes": 95, "files": 10, "read_s": 1.25, "start_s": 12.0, "without_index_s": 9.0,
+                    "peak_mib": 99.0},
         "slow_bench": {"in_flight": 9, "limit": 12, "sound": True},
     }  # fmt: skip
     table.write(page, report)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,40 @@ def test_whoever_is_killed_while_removing_a_folder_leaves_its_owner_named(
     monkeypatch.setattr(sweep, "_flatten", flatten)
     sweep.claim("next")
     assert not folder.exists()
+
+
+def claimed(base: Path, name: str, there: str) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A folder whose owner's number is that of nobody, with a recorded group whose number is that of somebody."""
+    folder, somebody = base / name, subprocess.Popen(["sleep", "60"], start_new_session=True)
+    (folder / "candidates" / "groups").mkdir(parents=True)
+    (folder / "candidates" / "groups" / str(somebody.pid)).touch()
+    (folder / "owner").write_text(f"4194304 1 {there}")
+    return folder, somebody
+
+
+@pytest.mark.parametrize(
+    ("place", "stays", "lives"),
+    [
+        pytest.param("{boot} {pids}", False, False, id="of this container"),
+        pytest.param("{boot} pid:[1]", True, True, id="of another container"),
+        pytest.param("6b86b273-ff34-4e5b {pids}", False, True, id="of an earlier boot"),
+    ],
+)
+def test_numbers_of_another_place_are_not_taken_for_ours(base: Path, place: str, stays: bool, lives: bool) -> None:
+    boot, pids = sweep.place().split()
+    folder, somebody = claimed(base, "theirs", place.format(boot=boot, pids=pids))
+    try:
+        sweep.claim("next")
+        assert folder.exists() == stays
+        with pytest.raises(subprocess.TimeoutExpired) if lives else nullcontext():
+            somebody.wait(0.5 if lives else 10)
+    finally:
+        somebody.kill()
+        somebody.wait()
+
+
+def test_words_that_name_nobody_are_no_error(base: Path) -> None:
+    (base / "odd").mkdir()
+    (base / "odd" / "owner").write_text("what is this")
+    sweep.claim("next")
+    assert not (base / "odd").exists()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.process_identity import born, lives, place
 from kb_ray.traces.lease import Holder, Lease, LeaseLost, key_of
-from kb_ray.traces.process_identity import born, lives, place
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.sink import TraceSink
 from kb_ray.traces.store import LocalStore, Store, StoreUnavailable, open_store
