@@ -38,7 +38,8 @@ def claim(name: str) -> Path:
             remove(folder)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
     folder.chmod(0o711)
-    (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())} {place()}")
+    (folder / "place").write_text(place())
+    (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
     for part in ("candidates", "references"):
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
@@ -47,7 +48,7 @@ def claim(name: str) -> Path:
 
 def remove(folder: Path) -> None:
     """Kill every group still recorded under an evaluator's folder, then remove the folder."""
-    if _where(folder) == place().split():
+    if _said(folder, "place") == place():
         # Elsewhere the numbers are those of other processes.
         for record in folder.glob("*/groups/*"):
             kill_group(int(record.name))
@@ -110,27 +111,22 @@ def kill_group(group: int) -> bool:
 
 
 def _owner_lives(folder: Path) -> bool:
-    said = _owner(folder)
-    if len(said) < 2:
+    here, there, owner = place(), _said(folder, "place"), _said(folder, "owner")
+    if not owner:
         # Just being claimed, or being removed: not ours to touch, unless whoever did so was killed at it.
         return _seconds_old(folder) < _ABANDONED_S
-    here, there = place().split(), _where(folder)
     if there and there != here:
         # Nothing outlives a boot. In another container of this one, it cannot be told.
-        return there[:1] == here[:1]
-    return str(born(int(said[0]))) == said[1]
+        return there.split()[0] == here.partition(" ")[0]
+    pid, _, birth = owner.partition(" ")
+    return pid.isdecimal() and str(born(int(pid))) == birth
 
 
-def _owner(folder: Path) -> list[str]:
-    """[pid, birth, and its place]; empty where nobody is named."""
+def _said(folder: Path, name: str) -> str:
     try:
-        return (folder / "owner").read_text().split()
+        return (folder / name).read_text().strip()
     except OSError:
-        return []
-
-
-def _where(folder: Path) -> list[str]:
-    return _owner(folder)[2:]
+        return ""
 
 
 def _seconds_old(folder: Path) -> float:

@@ -56,7 +56,7 @@ def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
         pass_fds=[theirs.fileno()], cwd="/", env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     theirs.close()
-    yield Zygote(Channel(ours), False, folder / "candidates", None, bounds=BOUNDS)
+    yield Zygote(Channel(ours), False, folder / "candidates", None, None, BOUNDS)
     patch.undo()
     process.kill()
     process.wait()

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import socket
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,6 @@ from kb_ray.errors import InfraError
 
 CHILD_MEMORY_BYTES = 8 << 30
 """Of one process on a CPU beyond what it starts with: with it an allocation fails, as it should."""
-BOUNDS = Bounds(memory_bytes=10 << 30, tasks=256, scratch_bytes=2 << 30, scratch_files=20_000)
-"""Of a sandboxed process with all that it starts."""
-CUDA_MEMORY_BYTES = {"candidates": 16 << 30, "references": 64 << 30}
-"""Main memory on a GPU machine: a reference may draw gigabytes of inputs there before it moves them."""
 START_TIMEOUT_S = 60.0
 
 
@@ -43,12 +38,10 @@ class Zygote:
 
     def __init__(
         self, channel: Channel, cuda: bool, folder: Path, template: Path | None,
-        cgroups: Path | None = None, bounds: Bounds | None = None,
+        cgroups: Path | None, bounds: Bounds,
     ) -> None:  # fmt: skip
         self.channel, self.cuda, self.folder, self.template = channel, cuda, folder, template
-        self.cgroups = cgroups
-        usual = replace(BOUNDS, memory_bytes=CUDA_MEMORY_BYTES[folder.name]) if cuda else BOUNDS
-        self.bounds = bounds or usual
+        self.cgroups, self.bounds = cgroups, bounds
         self.left: list[int] = []
         """Process groups that outlived their own killing."""
         self._ids = itertools.count(1)

@@ -15,11 +15,13 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from kb_ray.bench import sandbox
 from kb_ray.bench.child import cgroup
+from kb_ray.bench.child.allowance import usual
 from kb_ray.bench.child.cancelling import Cancellation, Cancelled
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.evaluation import Evaluation
@@ -169,10 +171,12 @@ def main(host_fd: int, candidates_fd: int, references_fd: int, parent: int, conf
 
         template = warm_cuda(run_dir)
     cgroups = cgroup.find()
-    bounds = Bounds(**config["bounds"]) if isinstance(config["bounds"], dict) else None
-    candidates, references = (
-        Zygote(Channel.from_fd(fd), cuda, run_dir / role, template, cgroups, bounds)
-        for role, fd in (("candidates", candidates_fd), ("references", references_fd))
-    )
+    given = Bounds(**config["bounds"]) if isinstance(config["bounds"], dict) else None
+
+    def zygote(role: Literal["candidates", "references"], fd: int) -> Zygote:
+        bounds = given or usual("cuda" if cuda else "cpu", role, concurrency)
+        return Zygote(Channel.from_fd(fd), cuda, run_dir / role, template, cgroups, bounds)
+
+    candidates, references = zygote("candidates", candidates_fd), zygote("references", references_fd)
     fault = str(config["fault"]) if config["fault"] else None
     Judge(Channel.from_fd(host_fd), candidates, references, cuda, concurrency, fault).serve()

@@ -66,7 +66,8 @@ def claimed(base: Path, name: str, there: str) -> tuple[Path, subprocess.Popen[b
     folder, somebody = base / name, subprocess.Popen(["sleep", "60"], start_new_session=True)
     (folder / "candidates" / "groups").mkdir(parents=True)
     (folder / "candidates" / "groups" / str(somebody.pid)).touch()
-    (folder / "owner").write_text(f"4194304 1 {there}")
+    (folder / "owner").write_text("4194304 1")
+    (folder / "place").write_text(there)
     return folder, somebody
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kb_ray.bench import sandbox
 from kb_ray.bench.child import wire
+from kb_ray.bench.child.allowance import usual
 from kb_ray.bench.child.blame import blame_exception
 from kb_ray.bench.child.checking import MAX_COUNT, as_counts
 from kb_ray.bench.child.forking import Zygote
@@ -26,7 +27,9 @@ def pretended(tmp_path: Path) -> tuple[Channel, Zygote]:
     (tmp_path / "groups").mkdir()
     ours, theirs = (Channel(end) for end in socket.socketpair())
     ours.send(Kind.READY, pack(pid=1))
-    return ours, Zygote(theirs, cuda=False, folder=tmp_path, template=None)
+    return ours, Zygote(
+        theirs, cuda=False, folder=tmp_path, template=None, cgroups=None, bounds=usual("cpu", "candidates", 1)
+    )
 
 
 def test_own_code_is_not_visible_where_it_is_installed_among_packages(
