@@ -2,45 +2,45 @@
 
     python -m benchmarks.abuse --candidates 2000 --output abuse.json [--document docs/measurements.md]
 
-On this machine's CPU, in Triton's interpreter. Writes JSON, and a table into a Markdown file. Exit code 1 where an
-honest verdict was wrong, a candidate got none, or anything was left behind; the speed afterwards is told, not failed:
-it depends on who else uses the machine.
+On this machine's CPU, in Triton's interpreter; the pool's workers are actors of a Ray of its own. Writes JSON, and a
+table into a Markdown file. Exit code 1 where an honest verdict was wrong, a candidate got none, or anything was left
+behind; the speed afterwards is told, not failed: it depends on who else uses the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarks import candidates
+from benchmarks import candidates, leftovers
 from benchmarks.hostile import NAMES, hostile
 from benchmarks.marks import put_between
-from kb_ray.bench.host import Evaluator
+from kb_ray import cluster, env_vars
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import InfraError
 
+if TYPE_CHECKING:
+    from kb_ray.bench.pool import BenchPool
+
 BEGIN, END = "<!-- figures of benchmarks.abuse: begin -->", "<!-- figures of benchmarks.abuse: end -->"
-MIB = 1 << 20
 _TASK = candidates.add_relu((64, 64))
 _SETTLE_S = 10.0
 _GROWTH = {"processes": 0, "recorded_groups": 0, "files": 8, "trusted_mib": 128, "trusted_descriptors": 8}
 """How much more than before may be there: caches of what was verified count too."""
 _WORDS = {
-    "processes": "processes of the evaluator",
+    "processes": "processes of the workers",
     "recorded_groups": "groups of candidates",
-    "files": "files and folders of the evaluator",
+    "files": "files and folders of the workers",
     "trusted_mib": "memory of judge and zygotes, MiB",
     "trusted_descriptors": "open descriptors of judge and zygotes",
 }
@@ -59,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures; returns the exit code."""
     options = _options(argv)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
-    report = measure(options, random.Random(seed)) | {"seed": seed}
+    # Neither a cluster that somebody else uses nor one that is left for others.
+    os.environ[env_vars.RAY_ADDRESS] = "local"
+    cluster.connect(f"abuse{os.getpid()}")
+    try:
+        report = asyncio.run(measure(options, random.Random(seed))) | {"seed": seed}
+    finally:
+        cluster.disconnect()
     text = json.dumps(report, indent=1)
     print(text)
     print(render(report))
@@ -70,67 +76,74 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if report["faults"] else 0
 
 
-def measure(options: argparse.Namespace, draw: random.Random) -> dict[str, Any]:
+async def measure(options: argparse.Namespace, draw: random.Random) -> dict[str, Any]:
     """Honest ones alone, all of them mixed, honest ones alone again; then what is left."""
-    outside = _outside()
-    # The usual bounds, but for memory: several hogs at once must not be what ends this machine.
-    memory = min(10 << 30, _available() // (2 * options.concurrency))
-    bounds = {"memory_bytes": memory, "tasks": 256, "scratch_bytes": 2 << 30, "scratch_files": 20_000}
-    evaluator = Evaluator(device="cpu", concurrency=options.concurrency, name="abuse", bounds=bounds)
-    evaluator.start()
-    pool = Pool(evaluator, options.timeout)
-    folder = evaluator.run_dir
-    assert folder is not None
+    from kb_ray.bench.pool import BenchPool
+
+    outside = leftovers.outside()
+    bench = BenchPool(options.workers, options.concurrency, "cpu", f"abuse{os.getpid()}", cpus=0.5)
+    await bench.start()
+    pool = Pool(bench, options)
     try:
-        pool.run(honest(range(8)), options.concurrency)
-        idle = _inside(evaluator, folder)
-        before = pool.speed(range(100, 100 + options.honest))
+        await pool.run(honest(range(8 * options.workers)))
+        while bench.stats.ready < options.workers:
+            await asyncio.sleep(0.2)
+        folders, idle = leftovers.folders(await bench.worker_stats()), await pool.inside()
+        before = await pool.speed(range(100, 100 + options.honest))
         mixed = _mixed(options.candidates, options.honest, draw)
         started = time.monotonic()
-        outcomes = pool.run(mixed, options.concurrency)
+        outcomes = await pool.run(mixed)
         seconds = time.monotonic() - started
-        left = _settled(evaluator, folder, idle)
-        after = pool.speed(range(100_000, 100_000 + options.honest))
+        left = await _settled(pool, idle)
+        after = await pool.speed(range(100_000, 100_000 + options.honest))
+        restarts = sum(worker.restarts for worker in await bench.worker_stats())
     finally:
-        evaluator.stop()
+        await bench.close()
     report = _report(options, outcomes, seconds, (before, after)) | {"idle": idle, "left": left}
-    report["new_outside"] = {where: sorted(found - outside[where]) for where, found in _outside().items()}
-    report["folder_left"] = folder.exists()
+    report |= {"infra_retries": bench.stats.infra_retries, "restarts": restarts}
+    report["new_outside"] = {where: sorted(found - outside[where]) for where, found in leftovers.outside().items()}
+    report["folders_left"] = [str(folder) for folder in folders if folder.exists()]
     report["faults"] = _faults(report)
     return report
 
 
 class Pool:
-    """An evaluator, asked by as many as it serves at once."""
+    """A pool of bench workers, asked by twice as many as it serves at once."""
 
-    def __init__(self, evaluator: Evaluator, timeout_s: float) -> None:
-        self._evaluator = evaluator
+    def __init__(self, bench: BenchPool, options: argparse.Namespace) -> None:
+        self._bench = bench
         self._patient = BenchSettings(device="cpu", n_correctness=2)
-        self._hurried = BenchSettings(device="cpu", n_correctness=2, timeout_s=timeout_s)
+        self._hurried = BenchSettings(device="cpu", n_correctness=2, timeout_s=options.timeout)
+        self._places = asyncio.Semaphore(2 * options.workers * options.concurrency)
         self._asked = 0
 
-    def run(self, jobs: Iterable[Job], at_once: int) -> list[tuple[Job, str]]:
+    async def run(self, jobs: Iterable[Job]) -> list[tuple[Job, str]]:
         """Each job with the status that it got."""
-        with ThreadPoolExecutor(at_once) as threads:
-            return list(threads.map(lambda job: (job, self._status(job)), jobs))
+        wanted = list(jobs)
+        return list(zip(wanted, await asyncio.gather(*map(self._status, wanted)), strict=True))
 
-    def speed(self, numbers: range) -> float:
+    async def speed(self, numbers: range) -> float:
         """Honest verdicts a second."""
         started = time.monotonic()
-        found = self.run(honest(numbers), self._evaluator.concurrency)
+        found = await self.run(honest(numbers))
         assert all(job.wanted == status for job, status in found), found
         return len(numbers) / (time.monotonic() - started)
 
-    def _status(self, job: Job) -> str:
-        self._asked += 1
-        name = f"abuse-{self._asked}-{id(job)}"
-        # What is slow for its neighbours is no fault of an honest one.
-        settings = self._patient if job.wanted else self._hurried
-        request = BenchRequest(request_id=name, task=_TASK, kernel_code=job.code, settings=settings)
-        try:
-            return str(self._evaluator.evaluate(request).status)
-        except InfraError:
-            return "infra_error"
+    async def inside(self) -> dict[str, Any]:
+        """What its workers hold now."""
+        return leftovers.inside(await self._bench.worker_stats())
+
+    async def _status(self, job: Job) -> str:
+        async with self._places:
+            self._asked += 1
+            # What is slow for its neighbours is no fault of an honest one.
+            settings = self._patient if job.wanted else self._hurried
+            name = f"abuse-{self._asked}"
+            request = BenchRequest(request_id=name, task=_TASK, kernel_code=job.code, settings=settings)
+            try:
+                return str((await self._bench.evaluate(request)).status)
+            except InfraError:
+                return "infra_error"
 
 
 def honest(numbers: Iterable[int]) -> list[Job]:
@@ -162,6 +175,7 @@ def _report(
         "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0]},
         "hostile": len(outcomes) - len(judged),
         "honest": len(judged),
+        "workers": options.workers,
         "concurrency": options.concurrency,
         "seconds": seconds,
         "wrong": wrong,
@@ -171,36 +185,14 @@ def _report(
     }
 
 
-def _inside(evaluator: Evaluator, folder: Path) -> dict[str, Any]:
-    """What an evaluator holds while it has nothing to do."""
-    own = evaluator.pids()
-    return {
-        "processes": len(_descendants(os.getpid())),
-        "recorded_groups": len(list(folder.glob("*/groups/*"))),
-        "files": sum(len(files) + len(folders) for _, folders, files in os.walk(folder)),
-        "trusted_mib": sum(_resident(pid) for pid in own.values()) / MIB,
-        "trusted_descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in own.values()),
-    }
-
-
-def _settled(evaluator: Evaluator, folder: Path, idle: dict[str, Any]) -> dict[str, Any]:
+async def _settled(pool: Pool, idle: dict[str, Any]) -> dict[str, Any]:
     """The same after a while in which the last of the killed may go."""
     deadline = time.monotonic() + _SETTLE_S
     while True:
-        found = _inside(evaluator, folder)
+        found = await pool.inside()
         if all(found[what] <= idle[what] for what in ("processes", "recorded_groups")) or time.monotonic() > deadline:
             return found
-        time.sleep(0.2)
-
-
-def _outside() -> dict[str, set[str]]:
-    """Where files and memory that outlast a process would be."""
-    shared = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-    return {
-        "temporary files": {entry.name for entry in Path(tempfile.gettempdir()).iterdir()},
-        "shared memory": {entry.name for entry in Path("/dev/shm").iterdir()},
-        "segments": {line.split()[1] for line in shared},
-    }
+        await asyncio.sleep(0.2)
 
 
 def _faults(report: dict[str, Any]) -> list[str]:
@@ -211,7 +203,7 @@ def _faults(report: dict[str, Any]) -> list[str]:
     for what, allowed in _GROWTH.items():
         if left[what] > idle[what] + allowed:
             faults.append(f"{what}: {left[what]:.0f} left, {idle[what]:.0f} before")
-    return faults + ["the evaluator's folder is still there"] * report["folder_left"]
+    return faults + [f"{folder} is still there" for folder in report["folders_left"]]
 
 
 def render(report: dict[str, Any]) -> str:
@@ -219,12 +211,17 @@ def render(report: dict[str, Any]) -> str:
     idle, left, speed = report["idle"], report["left"], report["verdicts_per_s"]
     head = (
         f"{report['machine']['cores']} cores, load {report['machine']['load']:.1f}; {report['hostile']} hostile "
-        f"candidates and {report['honest']} honest ones, {report['concurrency']} at once, in "
-        f"{report['seconds']:.0f} s.\n"
+        f"candidates and {report['honest']} honest ones, {report['workers']} worker{'s' * (report['workers'] > 1)} "
+        f"with {report['concurrency']} at once, in {report['seconds']:.0f} s.\n"
     )
     figures = [
         ("honest verdicts that were wrong", f"{len(report['wrong'])} of {report['honest']}", "0"),
         ("candidates without a verdict", str(report["infra_errors"]), "0"),
+        (
+            "tries that were repeated, workers' processes that were replaced",
+            f"{report['infra_retries']}, {report['restarts']}",
+            "",
+        ),
         (
             "honest verdicts a second, before and after",
             f"{speed['before']:.2f}, {speed['after']:.2f} ({speed['change']:+.1%})",
@@ -248,36 +245,14 @@ def _write(path: Path, report: dict[str, Any]) -> None:
     put_between(path, BEGIN, END, render(report))
 
 
-def _descendants(root: int) -> set[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found: set[int] = set()
-    level = {root}
-    while level := {pid for pid, parent in parents.items() if parent in level}:
-        found |= level
-    return found
-
-
-def _available() -> int:
-    """Bytes of memory that programs can still have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-
-
-def _resident(pid: int) -> int:
-    """Bytes of memory that a process of ours has in use."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.abuse", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--candidates", type=int, default=2000, help="hostile ones; a quarter as many honest are mixed in"
     )
     parser.add_argument("--honest", type=int, default=60, help="honest ones alone, before and after")
-    parser.add_argument("--concurrency", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--concurrency", type=int, default=2, help="of each worker")
     parser.add_argument("--timeout", type=float, default=5.0, help="seconds per phase for hostile ones")
     parser.add_argument("--seed", type=int, help="of the order; printed")
     parser.add_argument("--output", type=Path, help="JSON file")

@@ -1,0 +1,63 @@
+"""What the workers of a pool on this machine hold: processes, files, memory, descriptors; and what lies outside them.
+
+Looks from outside, in /proc and the folders of evaluators. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kb_ray.bench.actor import WorkerStats
+from kb_ray.bench.sweep import base_dir
+
+MIB = 1 << 20
+
+
+def folders(workers: Iterable[WorkerStats]) -> list[Path]:
+    """Of their evaluators."""
+    return [folder for worker in workers for folder in base_dir().glob(f"{worker.name}-*")]
+
+
+def inside(workers: Iterable[WorkerStats]) -> dict[str, Any]:
+    """What they hold while they have nothing to do."""
+    known = list(workers)
+    trusted = [pid for worker in known for pid in worker.pids.values()]
+    return {
+        "processes": sum(len(_descendants(worker.pid)) for worker in known),
+        "recorded_groups": sum(len(list(folder.glob("*/groups/*"))) for folder in folders(known)),
+        "files": sum(len(files) + len(below) for folder in folders(known) for _, below, files in os.walk(folder)),
+        "trusted_mib": sum(_resident(pid) for pid in trusted) / MIB,
+        "trusted_descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in trusted),
+    }
+
+
+def outside() -> dict[str, set[str]]:
+    """Where files and memory that outlast a process would be."""
+    shared = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return {
+        "temporary files": {entry.name for entry in Path(tempfile.gettempdir()).iterdir()},
+        "shared memory": {entry.name for entry in Path("/dev/shm").iterdir()},
+        "segments": {line.split()[1] for line in shared},
+    }
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    level = {root}
+    while level := {pid for pid, parent in parents.items() if parent in level}:
+        found |= level
+    return found
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process of ours has in use."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
