@@ -14,6 +14,8 @@ from kb_ray.records import Status, Verdict
 
 SUCCESS: Final = "SUCCESS"
 TOO_SLOW: Final = "TOO SLOW"
+REFERENCE_ERROR: Final = "REFERENCE ERROR"
+"""Of an `infra_error` whose reference cannot be run; like any other, never told to a model."""
 
 CATEGORY_BY_STATUS: Final[Mapping[Status, str]] = MappingProxyType(
     {

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from kb_ray.bench.actor import BenchActor, Device, Reply
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, BenchSettings
+from kb_ray.categories import CATEGORY_BY_STATUS, REFERENCE_ERROR
 from kb_ray.errors import ConfigError, TaskError
 from kb_ray.records import ErrorDetail, Stage, Status, Task, Verdict
 from kb_ray.tasks.program import read_program
@@ -191,7 +192,7 @@ def evaluate_here(request: BenchRequest) -> Verdict:
             return reply.verdict
         if reply.blames_reference or (reply.quarantine is not None and not _readmitted(worker)):
             break
-    return infra_verdict(str(reply.infra))
+    return infra_verdict(str(reply.infra), reference=reply.blames_reference)
 
 
 def evaluate_on_ray(request: BenchRequest) -> Verdict:
@@ -238,7 +239,11 @@ def _batch_item(number: int, arguments: Mapping[str, Any]) -> BenchRequest:
         raise TaskError(f"request {number} of the batch: {error}") from None
 
 
-def infra_verdict(reason: str) -> Verdict:
-    """What stands in place of a verdict that could not be reached: never the candidate's fault, never a reward."""
-    error = ErrorDetail(category="INFRASTRUCTURE ERROR", message=reason)
+def infra_verdict(reason: str, *, reference: bool = False) -> Verdict:
+    """What stands in place of a verdict that could not be reached: never the candidate's fault, never a reward.
+
+    `reference`: whether the reference cannot be run, so that asking again is of no use; its category says so.
+    """
+    category = REFERENCE_ERROR if reference else CATEGORY_BY_STATUS[Status.INFRA_ERROR]
+    error = ErrorDetail(category=category, message=reason)
     return Verdict.of(Status.INFRA_ERROR, Stage.STATIC, error=error, verifier_version=VERIFIER_VERSION)

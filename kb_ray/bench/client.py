@@ -123,7 +123,7 @@ class AsyncBenchClient:
             raise ConfigError(f"request {number}: {error}") from None
         except InfraError as error:
             own = {key: arguments[key] for key in ("request_id",) if key in arguments}
-            return answer(infra_verdict(str(error))) | own
+            return answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault))) | own
 
     async def _post(self, path: str, body: Result) -> Any:
         attempts = Attempts(self._patience)

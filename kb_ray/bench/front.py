@@ -16,7 +16,7 @@ from kb_ray.bench.actor import Device, one_line
 from kb_ray.bench.api import CONCURRENCY, answer, infra_verdict
 from kb_ray.bench.pool import BenchPool
 from kb_ray.bench.protocol import BenchRequest
-from kb_ray.errors import InfraError
+from kb_ray.errors import InfraError, ReferenceFault
 from kb_ray.records import Verdict
 
 _FRONT = "kb-bench-front"
@@ -45,7 +45,7 @@ class BenchFront:
             pool = await self._started_pool()
             verdict = await pool.evaluate(request.model_copy(update={"settings": settings}))
         except InfraError as error:
-            verdict = infra_verdict(str(error))
+            verdict = infra_verdict(str(error), reference=isinstance(error, ReferenceFault))
         return verdict.model_dump_json()
 
     async def answer_batch(self, requests_json: list[str]) -> list[dict[str, Any]]:

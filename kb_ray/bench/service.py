@@ -131,7 +131,7 @@ class Service:
             try:
                 return await self._verdict(entry, request)
             except InfraError as error:
-                return infra_verdict(str(error))
+                return infra_verdict(str(error), reference=isinstance(error, ReferenceFault))
 
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(one(*pair)) for pair in zip(entries, wanted, strict=True)]

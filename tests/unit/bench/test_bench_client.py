@@ -186,9 +186,15 @@ def test_our_trouble_is_tried_again_and_in_the_end_no_verdict(url: str, monkeypa
         assert client.evaluate(**arguments(RECOVERS))["status"] == "no_kernel"
         with pytest.raises(InfraError, match=r"503 .*the node is gone.*2 failures"):
             client.evaluate(**arguments(FAILS))
-        wanted = [arguments(FAILS, request_id="a"), arguments(request_id="b")]
-        answers = [(result["request_id"], result["status"]) for _, result in client.stream(wanted)]
-    assert answers == [("a", "infra_error"), ("b", "forbidden")]
+        wanted = [arguments(code, request_id=name) for name, code in (("a", FAILS), ("b", forbidden(1)), ("c", BLAMES))]
+        answers = [
+            (got["request_id"], got["status"], got["error_detail"]["category"]) for _, got in client.stream(wanted)
+        ]
+    assert answers == [
+        ("a", "infra_error", "INFRASTRUCTURE ERROR"),
+        ("b", "forbidden", "NOT ALLOWED"),
+        ("c", "infra_error", "REFERENCE ERROR"),
+    ]
 
 
 def test_the_token_is_sent_and_never_shown(verifier: StaticVerifier, monkeypatch: pytest.MonkeyPatch) -> None:

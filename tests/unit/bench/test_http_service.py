@@ -209,14 +209,18 @@ async def test_our_trouble_is_503_and_never_a_verdict_and_a_references_is_neithe
         ours = await http.post("/evaluate", json=arguments(FAILS))
         theirs = await http.post("/evaluate", json=arguments(BLAMES))
         bug = await http.post("/evaluate", json=arguments(BREAKS))
-        batch = await http.post("/evaluate/batch", json={"requests": [arguments(), arguments(FAILS)]})
+        batch = await http.post(
+            "/evaluate/batch", json={"requests": [arguments(), arguments(FAILS), arguments(BLAMES)]}
+        )
     assert (ours.status_code, ours.headers["Retry-After"]) == (503, "5")
     assert "the node is gone" in ours.json()["error"]
     assert "status" not in ours.json()
     assert (theirs.status_code, theirs.headers["X-KB-Ray-Fault"]) == (422, "reference")
     assert bug.status_code == 500
     assert "a secret" not in bug.text
-    assert [one["status"] for one in batch.json()] == ["forbidden", "infra_error"]
+    assert [one["status"] for one in batch.json()] == ["forbidden", "infra_error", "infra_error"]
+    said = [one["error"].partition(":")[0] for one in batch.json()]
+    assert said == ["NOT ALLOWED", "INFRASTRUCTURE ERROR", "REFERENCE ERROR"]
 
 
 async def test_numbers_that_json_has_no_word_for_are_words() -> None:
