@@ -28,7 +28,7 @@ def test_storms_resets_hangs_and_nonsense_cost_time_and_no_episode(
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
     storm, each = ["429"] * draw.randint(4, 20), draw.sample(sorted(FAULTS), len(FAULTS))
-    model = ErraticModel(draw, deck=storm + each, share=0.5)
+    model = ErraticModel(draw, deck=storm + each, share=0.2)
     with served(model), running(list(_arguments(workload, output, model)), tmp_path / "log", command.env) as run:
         assert run.end() == 0, run.said
     assert set(model.faults) == set(FAULTS)
