@@ -15,6 +15,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 BEGIN, END = "<!-- figures of benchmarks.abuse: begin -->", "<!-- figures of benchmarks.abuse: end -->"
 _TASK = candidates.add_relu((64, 64))
 _SETTLE_S = 10.0
+_READY_S = 600.0
 _GROWTH = {"processes": 0, "recorded_groups": 0, "files": 8, "trusted_mib": 128, "trusted_descriptors": 8}
 """How much more than before may be there: caches of what was verified count too."""
 _WORDS = {
@@ -59,13 +61,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures; returns the exit code."""
     options = _options(argv)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
-    # Neither a cluster that somebody else uses nor one that is left for others.
+    # Neither a cluster that somebody else uses nor one that is left for others; and no others' temporary files.
     os.environ[env_vars.RAY_ADDRESS] = "local"
-    cluster.connect(f"abuse{os.getpid()}")
-    try:
-        report = asyncio.run(measure(options, random.Random(seed))) | {"seed": seed}
-    finally:
-        cluster.disconnect()
+    with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        cluster.connect(f"abuse{os.getpid()}")
+        try:
+            report = asyncio.run(measure(options, random.Random(seed))) | {"seed": seed}
+        finally:
+            cluster.disconnect()
+            tempfile.tempdir = None
     text = json.dumps(report, indent=1)
     print(text)
     print(render(report))
@@ -86,8 +91,9 @@ async def measure(options: argparse.Namespace, draw: random.Random) -> dict[str,
     pool = Pool(bench, options)
     try:
         await pool.run(honest(range(8 * options.workers)))
-        while bench.stats.ready < options.workers:
-            await asyncio.sleep(0.2)
+        async with asyncio.timeout(_READY_S):
+            while bench.stats.ready < options.workers:
+                await asyncio.sleep(0.2)
         folders, idle = leftovers.folders(await bench.worker_stats()), await pool.inside()
         before = await pool.speed(range(100, 100 + options.honest))
         mixed = _mixed(options.candidates, options.honest, draw)
@@ -196,13 +202,14 @@ async def _settled(pool: Pool, idle: dict[str, Any]) -> dict[str, Any]:
 
 
 def _faults(report: dict[str, Any]) -> list[str]:
-    """What should not be, one line each; what lies outside is only told, as other programs put files there too."""
+    """What should not be, one line each."""
     idle, left = report["idle"], report["left"]
     faults = [f"wrong verdict on an honest one: {line}" for line in report["wrong"]]
     faults += [f"{report['infra_errors']} without a verdict"] * (report["infra_errors"] > 0)
     for what, allowed in _GROWTH.items():
         if left[what] > idle[what] + allowed:
             faults.append(f"{what}: {left[what]:.0f} left, {idle[what]:.0f} before")
+    faults += [f"{where} left: {', '.join(found)[:200]}" for where, found in report["new_outside"].items() if found]
     return faults + [f"{folder} is still there" for folder in report["folders_left"]]
 
 
@@ -226,6 +233,11 @@ def render(report: dict[str, Any]) -> str:
             "honest verdicts a second, before and after",
             f"{speed['before']:.2f}, {speed['after']:.2f} ({speed['change']:+.1%})",
             "within 10 %",
+        ),
+        (
+            "temporary files, shared memory and segments that are new",
+            str(sum(map(len, report["new_outside"].values()))),
+            "0",
         ),
         *((f"{_WORDS[what]}, before and after", f"{idle[what]:.0f}, {left[what]:.0f}", "as before") for what in _WORDS),
         ("faults", "; ".join(report["faults"]) or "none", "none"),

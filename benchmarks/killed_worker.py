@@ -31,6 +31,8 @@ from kb_ray.traces.store import LocalStore
 from kb_ray.traces.views import episodes
 
 _PATIENCE_S = 1200.0
+_STOPPING_S = 60.0
+"""For a run that is asked to stop: it flushes and takes its Ray down."""
 
 
 def material(folder: Path, count: int, shape: tuple[int, int]) -> None:
@@ -73,6 +75,18 @@ def _kill_one(run: subprocess.Popen[bytes], store: LocalStore, after: int) -> di
     return {"killed": name, "at_episode": _written(store), "at_unix_s": time.time()}
 
 
+def _end(run: subprocess.Popen[bytes]) -> None:
+    """No run outlives its measurement: the folder that it writes to is removed."""
+    if run.poll() is not None:
+        return
+    run.terminate()
+    try:
+        run.wait(_STOPPING_S)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        run.wait()
+
+
 def measure(folder: Path, name: str, workers: int, kill_after: int | None) -> dict[str, Any]:
     """One run, and what it came to."""
     output = folder / name
@@ -84,8 +98,11 @@ def measure(folder: Path, name: str, workers: int, kill_after: int | None) -> di
     store = LocalStore(str(output))
     with (folder / f"{name}.log").open("wb") as log:
         run = subprocess.Popen(command, stdout=log, stderr=log)
-        told = _kill_one(run, store, kill_after) if kill_after is not None else {}
-        code = run.wait(_PATIENCE_S)
+        try:
+            told = _kill_one(run, store, kill_after) if kill_after is not None else {}
+            code = run.wait(_PATIENCE_S)
+        finally:
+            _end(run)
     checked = subprocess.run(
         [sys.executable, "-m", "kb_ray.verify", str(output), "--json"], capture_output=True, text=True, check=False
     )

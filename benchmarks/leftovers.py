@@ -32,7 +32,7 @@ def inside(workers: Iterable[WorkerStats]) -> dict[str, Any]:
         "recorded_groups": sum(len(list(folder.glob("*/groups/*"))) for folder in folders(known)),
         "files": sum(len(files) + len(below) for folder in folders(known) for _, below, files in os.walk(folder)),
         "trusted_mib": sum(_resident(pid) for pid in trusted) / MIB,
-        "trusted_descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in trusted),
+        "trusted_descriptors": sum(map(_descriptors, trusted)),
     }
 
 
@@ -59,5 +59,15 @@ def _descendants(root: int) -> set[int]:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of memory that a process of ours has in use."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that a process of ours has in use; none where it has just been replaced."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _descriptors(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0

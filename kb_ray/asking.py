@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from kb_ray.config import RunConfig, request_seed
+from kb_ray.config import RunConfig
 from kb_ray.errors import ContextError, ModelError
 from kb_ray.model.completer import Completer, Request
 from kb_ray.places import Places
@@ -18,6 +18,7 @@ from kb_ray.prompts.budget import Messages
 from kb_ray.records import Completion
 from kb_ray.refine import Answered, ContextExhausted, Event, ModelFailed, State, requests
 from kb_ray.tally import Tally
+from kb_ray.traces.run import request_seed
 from kb_ray.window import Window
 
 

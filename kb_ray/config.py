@@ -7,8 +7,6 @@ anything is run.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -95,6 +93,8 @@ class RunConfig(BaseModel):
     """Decides which samples are drawn and the seed of every request."""
     batch_size: Annotated[int, Field(ge=1, le=10_000), Shown("requests")] = 10
     """Generations in flight at once."""
+    answer_timeout: Annotated[float, Field(ge=1, le=86_400), Shown("seconds")] = 600.0
+    """Time for one answer, its wait at the server included; one that takes longer is asked for again."""
     prompt: Annotated[str, Shown("name or path", None, "NAME or PATH")] = "default"
     """Template of the opening prompt: one of kb_ray/prompts/templates, or a Markdown file of your own."""
     rag_index: Annotated[str | None, Shown("folder or URL", "none", "local folder or s3://BUCKET/PREFIX")] = None
@@ -290,9 +290,3 @@ def identity(
         "tf32": bench.tf32,
         "verifier version": VERIFIER_VERSION,
     }
-
-
-def request_seed(seed: int, task_id: str, sample: int, attempt: int, turn: int) -> int:
-    """31-bit seed of one request: repeatable, and different for every turn of every episode."""
-    text = json.dumps([seed, task_id, sample, attempt, turn])
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) & 0x7FFF_FFFF

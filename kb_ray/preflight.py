@@ -109,6 +109,7 @@ def make_completer(config: RunConfig) -> Completer:
         config.vllm_url,
         config.model or "",
         config.api_key.get_secret_value() if config.api_key else None,
+        timeout_s=config.answer_timeout,
         max_concurrent=config.batch_size,
     )
 

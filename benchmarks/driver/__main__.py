@@ -3,8 +3,9 @@
     python -m benchmarks.driver --output driver.json [--document docs/scale.md] [--episodes 20000] [--only run]
 
 Model and bench only wait, everything else is real; a Ray of its own, ended with each run. Writes JSON, and a table into
-a Markdown file. Exit code 1 where an episode is missing or a store is not sound; goals that are missed are told, not
-failed: they depend on the machine.
+a Markdown file. Exit code 1 where an episode is missing, a store is not sound, a verdict took longer than its place in
+the queue allows, or more was begun than there are places for; other goals that are missed are told, not failed: they
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from kb_ray.verifying.checking import check
 EPISODES = 20_000
 """Of a run whose figures a document gets."""
 STAGES = ("run", "busy", "slow", "resume")
+_LATE_S = 10.0
+"""By which a verdict may reach a driver that has too much to do later than its actor gave it."""
 _SLACK = 2
 """Episodes that the driver begins beyond the places of model and bench."""
 
@@ -65,7 +68,15 @@ def main() -> int:
         print(f"{options.document} keeps its figures: they are of {EPISODES} episodes")
     elif options.document:
         table.write(options.document, report)
-    return int(not all(report[name]["sound"] for name in ("run", "busy_bench", "slow_bench") if name in report))
+    return int(any(map(_broken, (report[name] for name in ("run", "busy_bench", "slow_bench") if name in report))))
+
+
+def _broken(figures_of: dict[str, Any]) -> bool:
+    """Whether what holds on any machine, however slow or busy, did not."""
+    longest, slow = figures_of.get("longest"), figures_of.get("limit")
+    starved = bool(longest) and longest["longest_s"] > longest["at_most_s"] + _LATE_S
+    piled_up = slow is not None and figures_of["in_flight"] > slow
+    return starved or piled_up or not figures_of["sound"]
 
 
 def _options() -> argparse.Namespace:

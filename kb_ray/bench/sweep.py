@@ -2,13 +2,14 @@
 
 Each evaluator claims a folder that names its process; under it a file stands for every candidate's
 process group while it lives. Whoever starts next kills the groups of owners that are gone and removes
-their folders. Containers that share a folder for temporary files do not see each other's processes, and leave each
-other's folders alone. Needs the standard library only.
+their folders. Containers that share a folder for temporary files do not see each other's processes: there the
+lock tells that an owner keeps while it lives. Needs the standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import signal
@@ -20,6 +21,10 @@ from kb_ray.process_identity import born, place
 
 _ABANDONED_S = 600.0
 """Seconds after which a folder that names no owner belongs to nobody."""
+
+
+_locks: dict[Path, int | None] = {}
+"""Of the folders that this process has claimed."""
 
 
 def base_dir() -> Path:
@@ -40,6 +45,7 @@ def claim(name: str) -> Path:
     folder.chmod(0o711)
     (folder / "place").write_text(place())
     (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
+    _locks[folder] = _lock(folder)
     for part in ("candidates", "references"):
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
@@ -56,6 +62,8 @@ def remove(folder: Path) -> None:
         # The folder says whose it was until the last: whoever is killed at this leaves it to the next one.
         erase(folder / part)
     erase(folder)
+    if (held := _locks.pop(folder, None)) is not None:
+        os.close(held)
 
 
 def erase(folder: Path) -> None:
@@ -116,10 +124,32 @@ def _owner_lives(folder: Path) -> bool:
         # Just being claimed, or being removed: not ours to touch, unless whoever did so was killed at it.
         return _seconds_old(folder) < _ABANDONED_S
     if there and there != here:
-        # Nothing outlives a boot. In another container of this one, it cannot be told.
-        return there.split()[0] == here.partition(" ")[0]
+        # Nothing outlives a boot; nor a container, but what still runs in one is for its next evaluator to kill.
+        same_boot = there.split()[0] == here.partition(" ")[0]
+        return same_boot and (_locked(folder) or _seconds_old(folder) < _ABANDONED_S)
     pid, _, birth = owner.partition(" ")
     return pid.isdecimal() and str(born(int(pid))) == birth
+
+
+def _lock(folder: Path) -> int | None:
+    """The owner's lock, which the kernel takes away with the last process that has it; None where there is none."""
+    held = os.open(folder / "owner", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
+def _locked(folder: Path) -> bool:
+    try:
+        held = _lock(folder)
+    except OSError:
+        return False
+    if held is not None:
+        os.close(held)
+    return held is None
 
 
 def _said(folder: Path, name: str) -> str:

@@ -49,6 +49,12 @@ def episode_id(task_id: str, sample: int, attempt: int, run_fingerprint: str) ->
     return _hash([task_id, sample, attempt, run_fingerprint])[:32]
 
 
+def request_seed(seed: int, task_id: str, sample: int, attempt: int, turn: int) -> int:
+    """31-bit seed of one request: repeatable, and different for every turn of every episode."""
+    text = json.dumps([seed, task_id, sample, attempt, turn])
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) & 0x7FFF_FFFF
+
+
 def open_run(store: Store, info: RunInfo) -> RunInfo:
     """Make the store `info`'s run, or join the run that it holds: the stored RunInfo, with its run_id.
 

@@ -67,10 +67,14 @@ class Ledger:
         return sum(known.row.stop_reason in REDONE_ON_RESUME for known in self._latest())
 
     def attempts(self) -> Iterator[Fault]:
-        """Attempts that had no reason. To be called after the last file."""
+        """Attempts that had no reason, and those that are gone though others came after them. After the last file."""
         for attempts in self._attempts.values():
             self.superseded += len(attempts) - 1
             solved: int | None = None
+            highest = max(attempts.values(), key=lambda known: known.row.attempt)
+            if (gaps := highest.row.attempt - sum(number >= 1 for number in attempts)) > 0:
+                what = f"{gaps} of the attempts before it are not here"
+                yield Fault(kind="lost", part=highest.key, episode=named(highest.row), what=what)
             for number, known in sorted(attempts.items()):
                 if number < 1 or solved is not None:
                     why = "attempts count from 1" if number < 1 else f"attempt {solved} was solved already"

@@ -9,16 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
-from typing import Any
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.records import Sampling
-from kb_ray.refine import Policy
 from kb_ray.traces import layout
 from kb_ray.traces.columns import SCHEMA_VERSION
 from kb_ray.traces.part_index import FACTS, read_index
@@ -28,10 +23,9 @@ from kb_ray.traces.run import RunInfo, fingerprint, read_run
 from kb_ray.traces.starts import Start, starts_and_unread
 from kb_ray.traces.store import LocalStore, Store, StoreUnavailable
 from kb_ray.verifying.accounting import Ledger
-from kb_ray.verifying.episode import Rules
 from kb_ray.verifying.files import look_through, look_through_at
 from kb_ray.verifying.findings import Fault, FileRows, Soundness
-from kb_ray.wording import wording
+from kb_ray.verifying.rules import Rules, rules_of, trained
 
 _KEYS = ("task_id", "sample", "attempt")
 _OF_TRAINING = ("command", "judged_on")
@@ -72,28 +66,6 @@ def check(store: Store, processes: int = 1) -> Soundness:
     return _sum_up(store, run, len(keys), ledger, plans, starts, faults)
 
 
-def rules_of(run: RunInfo | None) -> Rules:
-    """What the run says its episodes must keep to."""
-    if run is None:
-        return Rules()
-    turns, target = run.identity.get("turns"), run.identity.get("target-speedup")
-    sets, policy = run.identity.get("n-correctness") or 5, None
-    with suppress(ValidationError):
-        if isinstance(turns, int) and isinstance(target, int | float):
-            policy = Policy.model_validate({"max_turns": turns, "target_speedup": target, "n_correctness": sets})
-    model = run.identity.get("model")
-    return Rules(
-        run_id=run.run_id,
-        fingerprint=run.fingerprint,
-        policy=policy,
-        index=str(run.identity.get("rag-index") or "") if policy else None,
-        model=model if isinstance(model, str) and not _trained(run) else None,
-        sampling=_sampling(run.identity),
-        same_wording=run.versions.get("wording") == wording(),
-        rejudged="verified again from" in run.identity,
-    )
-
-
 def _faults_of_run(run: RunInfo) -> Iterator[Fault]:
     """What cannot be in a run.json, though it can be read."""
     if not 1 <= run.schema_version <= SCHEMA_VERSION:
@@ -103,25 +75,12 @@ def _faults_of_run(run: RunInfo) -> Iterator[Fault]:
         yield Fault(kind="identity", part=layout.RUN_KEY, what="its settings are not those of its fingerprint")
 
 
-def _trained(run: RunInfo) -> bool:
-    return "command" in run.identity
-
-
 def _fingerprint(run: RunInfo) -> str:
     """A training run's is its command's own: another form of the same settings."""
-    if not _trained(run):
+    if not trained(run):
         return fingerprint(run.identity)
     settings = {name: value for name, value in run.identity.items() if name not in _OF_TRAINING}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _sampling(identity: dict[str, Any]) -> Sampling | None:
-    """Of all three, by the names of generation: training names its own otherwise."""
-    names = ("temperature", "top-p", "max-tokens")
-    with suppress(KeyError, ValidationError):
-        temperature, top_p, max_tokens = (identity[name] for name in names)
-        return Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    return None
 
 
 def _manifest(store: Store) -> tuple[layout.Manifest | None, list[Fault]]:

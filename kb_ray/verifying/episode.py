@@ -10,48 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from kb_ray.bench.protocol import judged
 from kb_ray.prompts.feedback import category_of
 from kb_ray.prompts.opening import prompt_hash
-from kb_ray.records import Episode, Message, Sampling, Status, StopReason, Turn
+from kb_ray.records import Episode, Message, Status, StopReason, Turn
 from kb_ray.refine import Answered, Evaluate, Finish, Judged, Policy, best_turn, prompt_of, start, step
 from kb_ray.traces.run import episode_id
 from kb_ray.traces.schema import episode_to_row, impossibilities
-from kb_ray.verifying.findings import Kind
+from kb_ray.verifying.findings import REPLACED, Found, Kind
+from kb_ray.verifying.judging import turn_faults
+from kb_ray.verifying.rules import Rules
 
 _REPEATED = ("num_turns", "correct", "final_triton_code", "final_result")
 _UNDECIDED = frozenset({StopReason.CONTEXT, StopReason.MODEL_ERROR, StopReason.INFRA_ERROR})
 _ROUNDING = 1e-4
 """How far above 0 the logarithm of a probability of 1 may come out."""
-_REPLACED = "\ufffd"
-"""Stands for half a surrogate pair in a file: hashes over such a text cannot be made again."""
-
-Found = tuple[Kind, str]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What is known of the run; None: unknown, and not checked."""
-
-    run_id: str | None = None
-    fingerprint: str | None = None
-    policy: Policy | None = None
-    """When its episodes end."""
-    index: str | None = None
-    """Hash of the index of its examples; empty where it shows none."""
-    model: str | None = None
-    """What every answer says it is of."""
-    sampling: Sampling | None = None
-    """What every answer was asked with, but for the seed."""
-    same_wording: bool = False
-    """Whether it was written with this very wording and extraction."""
-    rejudged: bool = False
-    """Whether verdicts were given again later: what was said and decided then followed from others."""
 
 
 def faults_of(episode: Episode, rules: Rules, row: dict[str, Any] | None = None) -> Iterator[Found]:
@@ -63,8 +39,7 @@ def faults_of(episode: Episode, rules: Rules, row: dict[str, Any] | None = None)
     yield from _numbers(episode)
     yield from _identity(episode, rules)
     yield from _turns(episode, rules)
-    yield from _verdicts(episode)
-    yield from _asked(episode, rules)
+    yield from turn_faults(episode, rules)
     yield from _messages(episode)
     yield from _prompts(episode)
     yield from _retrieved(episode, rules)
@@ -137,32 +112,10 @@ def _turns(episode: Episode, rules: Rules) -> Iterator[Found]:
         yield "turns", f"best_turn is {best}, by its verdicts it is {right}"
 
 
-def _verdicts(episode: Episode) -> Iterator[Found]:
-    """What readers can do with, and no run keeps."""
-    for turn in episode.turns:
-        if turn.verdict.status is Status.INFRA_ERROR:
-            yield "verdict", f"turn {turn.index}: an infra_error is no verdict on a candidate"
-        if turn.verdict.status is Status.OK and turn.verdict.tests_total == 0:
-            yield "verdict", f"turn {turn.index}: ok without a test"
-        about, code = turn.verdict.judged, turn.triton_code or ""
-        known = about is not None and _REPLACED not in code + episode.task.reference_code
-        if known and about != judged(episode.task, code):
-            yield "verdict", f"turn {turn.index}: its verdict is on another candidate"
-
-
-def _asked(episode: Episode, rules: Rules) -> Iterator[Found]:
-    for turn in episode.turns:
-        model, sampling = turn.completion.model, turn.completion.sampling
-        if rules.model is not None and model != rules.model:
-            yield "identity", f"turn {turn.index} is an answer of {model}, the run's are of {rules.model}"
-        if rules.sampling is not None and sampling.model_copy(update={"seed": None}) != rules.sampling:
-            yield "identity", f"turn {turn.index} was not asked with the sampling of the run"
-
-
 def _reference(episode: Episode) -> Iterator[Found]:
     """Every template shows the program in its user's part, as it is."""
     code, asked = episode.task.reference_code.strip("\n"), _opening(episode)
-    if asked and _REPLACED not in code and code not in asked[-1].content:
+    if asked and REPLACED not in code and code not in asked[-1].content:
         yield "task", "its reference program is not the one that the opening message shows"
 
 
@@ -193,7 +146,7 @@ def _opening(episode: Episode) -> tuple[Message, ...]:
 
 
 def _prompts(episode: Episode) -> Iterator[Found]:
-    if any(_REPLACED in message.content for message in episode.messages):
+    if any(REPLACED in message.content for message in episode.messages):
         return
     for place in range(len(episode.turns)):
         try:

@@ -18,8 +18,9 @@ from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from kb_ray.traces.content_hash import digest, in_name
 from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
 from kb_ray.traces.store import Reader, Store, open_store
-from kb_ray.verifying.episode import Rules, faults_of
+from kb_ray.verifying.episode import faults_of
 from kb_ray.verifying.findings import Fault, FileRows, Row
+from kb_ray.verifying.rules import Rules
 
 _BATCH_ROWS = 64
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)

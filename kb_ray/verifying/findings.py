@@ -16,6 +16,11 @@ Kind = Literal[
     "lost",
 ]  # fmt: skip
 
+Found = tuple[Kind, str]
+"""What is wrong within an episode, before it is known where that lies."""
+REPLACED = "\ufffd"
+"""Stands for half a surrogate pair in a file: hashes over such a text cannot be made again."""
+
 
 class Fault(Record):
     """One thing that should not be."""

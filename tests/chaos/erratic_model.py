@@ -14,16 +14,17 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from kb_ray.model.posting import Tries
+from tests.chaos.running import PATIENCE_S
 from tests.fixtures_run import ANSWER
 from tests.unit.model.model_server import ModelServer, Reply, answers, resets, running, says, serves
 
 _FACTOR = re.compile(r"return x \* ([\d.]+) \+ 1\.0")
 
 
-async def hangs_up_late(request: web.Request) -> web.StreamResponse:
-    """Nothing for a while, then a broken connection."""
-    await asyncio.sleep(20)
-    return await resets(request)
+async def hangs(request: web.Request) -> web.StreamResponse:
+    """Nothing at all, until the client has had enough."""
+    await asyncio.sleep(PATIENCE_S)
+    raise AssertionError("it was waited for")
 
 
 async def breaks_off(request: web.Request) -> web.StreamResponse:
@@ -39,7 +40,7 @@ FAULTS: dict[str, Reply] = {
     "429": says(429, {"error": "busy"}, **{"Retry-After": "1"}),
     "503": says(503, {"error": "no replica"}),
     "reset": resets,
-    "hung": hangs_up_late,
+    "hung": hangs,
     "broken off": breaks_off,
     "malformed": says(200, '{"choices": [{"mess'),
     "no choices": says(200, {"choices": []}),

@@ -6,6 +6,7 @@ Linux's namespaces do it, which only root may make: where that is refused the te
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def preloading(library: Path, folder: Path) -> list[str]:
 
 
 def _unshare(script: str, *flags: str) -> list[str]:
+    if shutil.which("unshare") is None:
+        pytest.skip("no namespaces here: there is no unshare (util-linux)")
     tried = subprocess.run(["unshare", *flags, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"no namespaces here: {tried.stderr.strip()}")

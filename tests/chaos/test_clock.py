@@ -117,6 +117,7 @@ def test_a_clock_that_jumps_is_not_noticed(
         run.wait_for_rows(output, draw.randint(1, 3))
         later(draw, 2.0)
         clock.jump(sign * HOUR_S)
+        assert run.process.poll() is None, "it was over before the clock jumped"
         assert run.end() == 0, run.said
     check_sound(output, workload)
     check_nothing_left(output)

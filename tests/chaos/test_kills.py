@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,12 +87,16 @@ def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
 ) -> None:
     workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    for start in ("first", "second"):
-        with running(arguments, tmp_path / start, command.env) as run:
-            # From the first line of the program on, not only while there are rows.
-            later(draw, 20.0)
-            kill(run.process.pid)
-            run.end()
+    with running(arguments, tmp_path / "first", command.env) as run:
+        # From the first line of the program on, not only while there are rows.
+        later(draw, 6.0)
+        kill(run.process.pid)
+        assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
+    with running(arguments, tmp_path / "second", command.env) as run:
+        run.wait_for_rows(output, draw.randint(1, 4))
+        later(draw, 1.0)
+        kill(run.process.pid)
+        assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
     with running(arguments, tmp_path / "third", command.env) as third:
         assert third.end() == 0, third.said
     check_sound(output, workload)

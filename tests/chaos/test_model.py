@@ -19,7 +19,7 @@ def _arguments(workload: Workload, output: str, model: ErraticModel) -> Sequence
     return [
         "--tasks", f"folder:{workload.tasks}", "--vllm-url", model.url, "--multi-turn", "--max-turns", "16",
         "--output", output, "--n-correctness", "2", "--bench-workers", "1", "--save-interval", "1",
-        "--batch-size", "4",
+        "--batch-size", "4", "--answer-timeout", "10",
     ]  # fmt: skip
 
 

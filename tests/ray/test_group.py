@@ -14,10 +14,12 @@ from kb_ray.errors import ConfigError, InfraError
 from kb_ray.learn.generating import Drawing
 from kb_ray.learn.objective import LearnerSettings, LoraSettings, Objective
 from kb_ray.learn.stepping import NotFinite
-from kb_ray.training.group import GroupLearner, require_gpus
+from kb_ray.training.group import GroupLearner
+from kb_ray.training.placing import Seats
 from tests.unit.learn import tiny
 from tests.unit.learn.test_learner import POLICY, SAMPLES, SFT
 
+CPUS = Seats(gpus=False, labels={}, start_s=120.0, lacking=0)
 LORA = LoraSettings(rank=8, alpha=16, dropout=0.0)
 
 
@@ -29,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def group(ray_cluster: str, model: Path) -> Iterator[GroupLearner]:
     settings = LearnerSettings(model=str(model), lora=LORA, learning_rate=1e-2)
-    learner = GroupLearner(settings, processes=2, gpus=False)
+    learner = GroupLearner(settings, processes=2, seats=CPUS)
     yield learner
     learner.close()
 
@@ -86,10 +88,11 @@ def test_a_mistake_of_one_process_ends_the_group_in_one_line(group: GroupLearner
 def test_a_model_that_cannot_be_loaded_is_one_line(ray_cluster: str, model: Path) -> None:
     nowhere = LoraSettings(target_modules=("nowhere",))
     with pytest.raises(ConfigError, match="no adapter fits"):
-        GroupLearner(LearnerSettings(model=str(model), lora=nowhere), processes=2, gpus=False)
+        GroupLearner(LearnerSettings(model=str(model), lora=nowhere), processes=2, seats=CPUS)
 
 
-def test_processes_without_gpus_are_refused_only_where_there_are_some() -> None:
-    assert (require_gpus(2, 0), require_gpus(2, 2)) == (False, True)
-    with pytest.raises(ConfigError, match="--train-workers 4: the cluster has 2 GPUs"):
-        require_gpus(4, 2)
+def test_processes_wait_for_a_node_with_their_pools_label_and_not_for_ever(ray_cluster: str, model: Path) -> None:
+    # There are CPUs enough: without the label they would start here.
+    seats = CPUS.model_copy(update={"labels": {"kb-pool": "train"}, "start_s": 8.0})
+    with pytest.raises(InfraError, match=r"no room within .* minutes for 2 processes .* a CPU on a node labelled kb-p"):
+        GroupLearner(LearnerSettings(model=str(model), lora=LORA), processes=2, seats=seats)

@@ -43,6 +43,7 @@ def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
         processes = {pid for replica in found for pid in (replica, *descendants(replica))}
         for replica in found:
             os.kill(replica, signal.SIGKILL)
+        assert run.process.poll() is None, "it was over before the replica was killed"
         assert run.end() == 0, run.said
     kept = list(episodes(open_store(output)))
     assert sorted(episode.task.task_id for episode in kept) == sorted(workload.task_ids)

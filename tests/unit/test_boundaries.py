@@ -95,8 +95,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verifying": (*PURE, "bench.protocol", "prompts", "refine", "traces", "verifying", "wording"),
     "verifying.findings": ("records",),
     "verifying.episode": (
-        "bench.protocol", "prompts", "records", "refine", "traces.run", "traces.schema", "verifying.findings",
+        "prompts", "records", "refine", "traces.run", "traces.schema", "verifying.findings", "verifying.judging",
+        "verifying.rules",
     ),
+    "verifying.judging": ("bench.protocol", "records", "traces.run", "verifying.findings", "verifying.rules"),
+    "verifying.rules": ("records", "refine", "traces.run", "wording"),
     "verifying.accounting": ("records", "traces.plans", "traces.shards", "traces.starts", "verifying.findings"),
     "reporting": (*PURE, "reporting", "score", "statuses", "traces"),
     "config": (*PURE, "bench.protocol", "traces.shards"),
@@ -127,7 +130,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "raicl": (*PURE, "config", "prompts", "retrieve"),
     "places": (),
     "window": (*PURE, "config", "model.completer", "prompts"),
-    "asking": (*PURE, "config", "model.completer", "prompts", "refine", "tally", "places", "window"),
+    "asking": (*PURE, "config", "model.completer", "prompts", "refine", "tally", "places", "traces.run", "window"),
     "score": (*PURE, "statuses", "score", "tasks.quality"),
     "drive": (
         *PURE, "asking", "config", "logs", "bench.protocol", "model.completer", "prompts", "refine", "tally",

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kb_ray import env_vars
-from kb_ray.config import RunConfig, identity, request_seed
+from kb_ray.config import RunConfig, identity
 from kb_ray.config_sources import build_parser, parse_command
 from kb_ray.doctor import DoctorConfig
 from kb_ray.errors import ConfigError
 from kb_ray.tasks.rows import FIELDS
-from kb_ray.traces.run import fingerprint
+from kb_ray.traces.run import fingerprint, request_seed
 
 COMMAND_ONLY = {"config", "set", "help"}
 
@@ -223,7 +223,7 @@ CHANGES_NOTHING: dict[str, Any] = {
     "rag_index": "x", "rag_model": "x", "raicl_k": 5, "raicl_tokens": 500, "raicl_overlap": 0.5, "raicl_cuda": True,
     "tasks": ("builtin",), "kernelbook_samples": 1, "kernelbench_samples": 1, "kernelbench_root": "x",
     "column": ("code=x",), "exclude_flagged": True, "samples": 3, "model": "named-or-found-on-the-server",
-    "vllm_url": "http://elsewhere/v1", "api_key": "k", "batch_size": 3, "max_turns": 9, "retry_failed": True,
+    "vllm_url": "http://elsewhere/v1", "api_key": "k", "batch_size": 3, "answer_timeout": 5, "max_turns": 9, "retry_failed": True,
     "output": "elsewhere", "save_interval": 3, "device": "cpu", "bench_workers": 3, "bench_concurrency": 3,
     "bench_idle": 5.0, "bench_cpus": 2.0, "bench_nodes": "labelled",
     "max_hours": 1.0, "max_tokens_total": 5, "max_gpu_hours": 1.0, "ray_address": "a:1", "dry_run": True,

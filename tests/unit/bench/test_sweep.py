@@ -97,3 +97,33 @@ def test_words_that_name_nobody_are_no_error(base: Path) -> None:
     (base / "odd" / "owner").write_text("what is this")
     sweep.claim("next")
     assert not (base / "odd").exists()
+
+
+CLAIMS = """import sys; sys.path[:0] = {path!r}
+from pathlib import Path
+from kb_ray.bench import sweep
+sweep.base_dir = lambda: Path({base!r})
+sweep.place = lambda: {place!r}
+print(sweep.claim("theirs"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_containers_folder_goes_some_time_after_its_owner(base: Path) -> None:
+    code = CLAIMS.format(path=sys.path, base=str(base), place=f"{sweep.place().split()[0]} pid:[1]")
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        os.utime(folder, times=(time.time() - 3600,) * 2)
+        sweep.remove(sweep.claim("next"))
+        assert folder.exists(), "its owner lives"
+    finally:
+        owner.kill()
+        owner.communicate()
+    os.utime(folder)
+    sweep.remove(sweep.claim("next"))
+    assert folder.exists(), "what its owner ran may live still"
+    os.utime(folder, times=(time.time() - 3600,) * 2)
+    sweep.remove(sweep.claim("next"))
+    assert not folder.exists()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kb_ray.bench.protocol import BenchRequest
+from kb_ray.bench.protocol import BenchRequest, judged
 from kb_ray.records import Episode, Verdict
 from kb_ray.tally import Tally
 from kb_ray.traces.layout import list_parts, part_key
@@ -32,11 +32,13 @@ RUN = RunInfo(
 
 
 class JudgingPool(StandInPool):
-    """Its verdicts count tests, as those of the bench do."""
+    """Its verdicts count tests and say what they are about, as those of the bench do."""
 
     async def evaluate(self, request: BenchRequest) -> Verdict:
         verdict = await super().evaluate(request)
-        return verdict.model_copy(update={"tests_passed": 5 if verdict.correct else 0, "tests_total": 5})
+        about = judged(request.task, request.kernel_code)
+        passed = 5 if verdict.correct else 0
+        return verdict.model_copy(update={"tests_passed": passed, "tests_total": 5, "judged": about})
 
 
 async def sound_store(

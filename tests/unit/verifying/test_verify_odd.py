@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from kb_ray.compact import compact
-from kb_ray.records import Episode
+from kb_ray.records import Episode, StopReason
 from kb_ray.traces.columns import VERSION_KEY
 from kb_ray.traces.layout import MANIFEST_KEY, RUN_KEY, list_parts
 from kb_ray.traces.part_index import write_index
 from kb_ray.traces.plans import PLANS_PREFIX
+from kb_ray.traces.run import request_seed
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.starts import STARTS_PREFIX
 from kb_ray.traces.store import Store
@@ -143,8 +144,9 @@ def test_of_a_shard_whose_plan_is_gone_the_number_of_its_own_episodes_is_compare
 
 def test_a_later_attempt_after_a_solved_one_is_needless_whatever_its_number(store: Store) -> None:
     add(store, lambda episode: renamed(episode, attempt=5))
-    [fault] = check(store).faults
-    assert (fault.kind, "attempt 1 was solved already" in fault.what) == ("attempt", True)
+    lost, needless = check(store).faults
+    assert (lost.kind, lost.what) == ("lost", "3 of the attempts before it are not here")
+    assert (needless.kind, "attempt 1 was solved already" in needless.what) == ("attempt", True)
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "", "2026-01-02T03:04:05", "2026-01-02T03:04:05+02:00"])
@@ -228,17 +230,19 @@ def test_a_reference_program_that_the_model_was_not_shown_is_a_fault(store: Stor
         return one.model_copy(update={"task": task})
 
     change_episode(store, other)
-    assert kinds(store) == ["task"]
+    assert kinds(store) == ["verdict", "verdict", "task"], "its verdicts are not on it either"
 
 
 @pytest.mark.parametrize("change", [{}, {"temperature": 0.123}, {"top_p": 0.123}, {"max_tokens": 77}, {"seed": 5}])
-def test_answers_are_drawn_as_the_run_says_but_for_the_seed(store: Store, change: dict[str, Any]) -> None:
-    asked = next(episodes(store)).turns[0].completion.sampling
-    names = {"temperature": asked.temperature, "top-p": asked.top_p, "max-tokens": asked.max_tokens}
+def test_answers_are_drawn_as_the_run_says(store: Store, change: dict[str, Any]) -> None:
+    asked = next(episodes(store)).turns[1].completion.sampling
+    names = {"temperature": asked.temperature, "top-p": asked.top_p, "max-tokens": asked.max_tokens, "seed": 0}
     run = RUN.model_copy(update={"identity": RUN.identity | names})
     store.replace(RUN_KEY, run.model_dump_json().encode())
     key = change_episode(store, answered(sampling=asked.model_copy(update=change)))
-    wrong = ["turn 1 was not asked with the sampling of the run"] if change and "seed" not in change else []
+    right = request_seed(0, "folder/t0", 0, 1, 1)
+    of_seed, of_others = f"asked with seed 5, by the run's it is {right}", "not asked with the sampling of the run"
+    wrong = [f"turn 1 was {of_seed if name == 'seed' else of_others}" for name in change]
     assert [fault.what for fault in check(store).faults if fault.part == key] == wrong
 
 
@@ -259,3 +263,15 @@ def answered(**changes: Any) -> Callable[[Episode], Episode]:
         return one.model_copy(update={"turns": (first, second.model_copy(update={"completion": completion}), *rest)})
 
     return changed
+
+
+def test_an_attempt_that_others_came_after_and_that_is_gone_is_lost(store: Store) -> None:
+    redone = {"stop_reason": StopReason.MODEL_ERROR, "turns": (), "best_turn": None, "error": "the server left"}
+    first = next(episodes(store))
+    opening = first.messages[: [message.role for message in first.messages].index("assistant")]
+    change_episode(store, lambda one: renamed(one, **redone, messages=opening))
+    add(store, lambda _: renamed(first, attempt=3))
+    [fault] = check(store).faults
+    assert (fault.kind, fault.what) == ("lost", "1 of the attempts before it are not here")
+    add(store, lambda _: renamed(first, **redone, messages=opening, attempt=2))
+    assert check(store).faults == ()

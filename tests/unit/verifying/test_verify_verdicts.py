@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from pydantic import BaseModel
 
 from kb_ray.bench.protocol import judged
 from kb_ray.errors import ConfigError
-from kb_ray.records import Environment, Episode, ErrorDetail, Evidence, Stage, Status, Usage, Verdict
+from kb_ray.records import Environment, Episode, ErrorDetail, Evidence, Stage, Status, Timing, Usage, Verdict
+from kb_ray.traces.layout import RUN_KEY
 from kb_ray.traces.reading import survey
 from kb_ray.traces.schema import impossible
 from kb_ray.traces.store import Store
 from kb_ray.traces.views import episodes
 from kb_ray.verifying.checking import check
-from tests.unit.verifying.sound_stores import change_episode
+from tests.unit.verifying.sound_stores import RUN, change_episode
 
+R = TypeVar("R", bound=BaseModel)
 CPU, GPU = Environment(device="cpu"), Environment(device="cuda")
 PASSED: dict[str, Any] = {"tests_passed": 5, "tests_total": 5}
 UNTIMED = Verdict.of(Status.OK, Stage.FULL, env=CPU, **PASSED)
@@ -26,8 +29,12 @@ WRONG = Verdict.of(Status.MISMATCH, Stage.FULL, env=CPU, tests_passed=1, tests_t
 ERROR = ErrorDetail(category="CORRECTNESS ERROR", message="wrong")
 
 
-def changed(verdict: Verdict, **changes: Any) -> Verdict:
-    return verdict.model_copy(update=changes)
+def changed(record: R, **changes: Any) -> R:
+    return record.model_copy(update=changes)
+
+
+def timing(ms: float) -> Timing:
+    return Timing(median_ms=ms, trimmed_mean_ms=ms, std_ms=0.0, n=2, samples_ms=(ms, ms))
 
 
 IMPOSSIBLE: dict[str, tuple[Verdict, str]] = {
@@ -51,6 +58,15 @@ IMPOSSIBLE: dict[str, tuple[Verdict, str]] = {
 ODD: dict[str, tuple[Verdict, str]] = {
     "right without a test": (changed(UNTIMED, tests_passed=0, tests_total=0), "ok without a test"),
     "on another candidate": (changed(UNTIMED, judged="0" * 32), "its verdict is on another candidate"),
+    "right before it was run": (Verdict.of(Status.OK, Stage.LOAD, env=CPU, **PASSED), "ok at load, before all tests"),
+    "faster than by its times": (
+        changed(TIMED, kernel_time=timing(2.0), reference_time=timing(1.0)),
+        "a speedup of 1.5, by its times 0.5",
+    ),
+    "times that are not there": (
+        changed(TIMED, kernel_time=changed(timing(2.0), n=50)),
+        "50 times of the kernel, and 2",
+    ),
     "a failure of ours": (Verdict.of(Status.INFRA_ERROR, Stage.STATIC, env=CPU), "infra_error is no verdict"),
 }
 """What only the check tells: readers count neither more nor less for it."""
@@ -58,6 +74,7 @@ POSSIBLE: dict[str, Verdict] = {
     "right on a CPU": UNTIMED,
     "right and timed": TIMED,
     "right and not timed on a GPU": Verdict.of(Status.OK, Stage.FULL, env=GPU, trusted=True, **PASSED),
+    "timed as it says": changed(TIMED, kernel_time=timing(2.0), reference_time=timing(3.0)),
     "slow": Verdict.of(Status.OK, Stage.TIMING, env=GPU, trusted=True, speedup=0.5, **PASSED),
     "of no code": Verdict.of(Status.NO_CODE, Stage.EXTRACT, trusted=True, error=ERROR),
     "decided by the source": Verdict.of(Status.FORBIDDEN, Stage.STATIC, env=CPU, tests_total=5, error=ERROR),
@@ -70,7 +87,8 @@ def with_verdict(verdict: Verdict) -> Callable[[Episode], Episode]:
 
     def change(episode: Episode) -> Episode:
         *others, last = episode.turns
-        turns = (*others, last.model_copy(update={"verdict": verdict}))
+        about = verdict.judged or judged(episode.task, last.triton_code or "")
+        turns = (*others, last.model_copy(update={"verdict": changed(verdict, judged=about)}))
         return episode.model_copy(update={"turns": turns})
 
     return change
@@ -120,6 +138,38 @@ def test_two_right_verdicts_in_each_others_place_are_told(store: Store) -> None:
     assert told(store) == []
     change_episode(store, change(own=False))
     assert told(store) == ["turn 2: its verdict is on another candidate"]
+
+
+@pytest.mark.parametrize(
+    ("version", "wrong"), [(4, []), (5, ["turn 2: its verdict does not say which candidate it is about"])]
+)
+def test_a_verdict_says_what_it_is_about_since_verdicts_do(store: Store, version: int, wrong: list[str]) -> None:
+    def change(episode: Episode) -> Episode:
+        *others, last = episode.turns
+        turns = (*others, changed(last, verdict=changed(last.verdict, judged=None)))
+        return changed(episode, turns=turns)
+
+    store.replace(RUN_KEY, changed(RUN, schema_version=version).model_dump_json().encode())
+    change_episode(store, change)
+    assert told(store) == wrong
+
+
+OF_THE_RUN: dict[str, tuple[Verdict, list[str]]] = {
+    "as the run says": (changed(UNTIMED, verifier_version="7"), []),
+    "decided by the source": (Verdict.of(Status.FORBIDDEN, Stage.STATIC, error=ERROR), []),
+    "on another device": (changed(TIMED, verifier_version="7"), ["turn 2: reached on cuda, the run's are on cpu"]),
+    "of another version": (changed(UNTIMED, verifier_version="6"), ["turn 2: of verifier 6, the run's are of 7"]),
+    "with fewer tests": (changed(UNTIMED, tests_passed=1, tests_total=1), ["turn 2: 1 tests, the run has 5"]),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_RUN)
+def test_a_verdict_is_of_the_runs_bench(store: Store, name: str) -> None:
+    verdict, wrong = OF_THE_RUN[name]
+    identity = {**RUN.identity, "device": "cpu", "verifier version": "7", "n-correctness": 5}
+    store.replace(RUN_KEY, changed(RUN, identity=identity).model_dump_json().encode())
+    change_episode(store, with_verdict(verdict))
+    assert [line for line in told(store) if "no code is in the answer" not in line] == wrong
 
 
 def test_a_candidate_that_no_file_can_hold_as_it_was_is_not_compared(store: Store) -> None:
