@@ -234,11 +234,7 @@ def render(report: dict[str, Any]) -> str:
             f"{speed['before']:.2f}, {speed['after']:.2f} ({speed['change']:+.1%})",
             "within 10 %",
         ),
-        (
-            "temporary files, shared memory and segments that are new",
-            str(sum(map(len, report["new_outside"].values()))),
-            "0",
-        ),
+        ("new temporary files, shared memory, segments", str(sum(map(len, report["new_outside"].values()))), "0"),
         *((f"{_WORDS[what]}, before and after", f"{idle[what]:.0f}, {left[what]:.0f}", "as before") for what in _WORDS),
         ("faults", "; ".join(report["faults"]) or "none", "none"),
     ]
