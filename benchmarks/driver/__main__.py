@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.driver import figures, table
+from benchmarks.driver.beyond import ingress, puts
 from benchmarks.driver.resume import resumed, started, without_index
 from benchmarks.driver.runs import Setting, Traces, run
+from kb_ray.records import Episode
 from kb_ray.traces.layout import sources
 from kb_ray.traces.resume import read_columns
 from kb_ray.traces.store import open_store
@@ -31,7 +33,11 @@ from kb_ray.verifying.checking import check
 
 EPISODES = 20_000
 """Of a run whose figures a document gets."""
-STAGES = ("run", "busy", "slow", "resume")
+STAGES = ("run", "busy", "slow", "curve", "beyond", "resume")
+_CURVE = (8, 16, 32, 64)
+"""Actors for which the rate is measured."""
+_CURVE_S = 40
+"""Seconds for which the actors have work, at the rate that they could give."""
 _LATE_S = 10.0
 """By which a verdict may reach a driver that has too much to do later than its actor gave it."""
 _SLACK = 2
@@ -56,8 +62,15 @@ def main() -> int:
             report["busy_bench"] = _busy(setting, folder / "busy", _under(options.store, "busy"))
         if "slow" in stages:
             report["slow_bench"] = _slow(setting, folder / "slow", _under(options.store, "slow"))
+        if "curve" in stages:
+            report["curve"] = [_at(replace(setting, actors=count), folder / f"curve{count}") for count in _CURVE]
+        if "beyond" in stages or "resume" in stages:
+            episode, per_part = _one(folder)
+        if "beyond" in stages:
+            uri = _under(options.store, "puts") or str(folder / "puts")
+            report["beyond"] = puts(uri, episode, per_part) | ingress()
         if "resume" in stages:
-            report["resume"] = _resume(folder, options)
+            report["resume"] = _resume(folder, options, episode, per_part)
     report["machine"]["load_after"] = os.getloadavg()[0]
     text = json.dumps(report, indent=1)
     print(text)
@@ -68,7 +81,8 @@ def main() -> int:
         print(f"{options.document} keeps its figures: they are of {EPISODES} episodes")
     elif options.document:
         table.write(options.document, report)
-    return int(any(map(_broken, (report[name] for name in ("run", "busy_bench", "slow_bench") if name in report))))
+    whole = [report[name] for name in ("run", "busy_bench", "slow_bench") if name in report]
+    return int(any(map(_broken, [*whole, *report.get("curve", ())])))
 
 
 def _broken(figures_of: dict[str, Any]) -> bool:
@@ -153,12 +167,27 @@ def _slow(setting: Setting, folder: Path, output: str | None) -> dict[str, Any]:
     return {"in_flight": figures.in_flight(traces.samples), "limit": limit, "sound": _sound(traces)}
 
 
-def _resume(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Of a store made of one episode of a short run."""
+def _at(setting: Setting, folder: Path) -> dict[str, Any]:
+    """What one driver makes of so many actors."""
+    could = setting.actors / setting.bench_s
+    traces = run(replace(setting, episodes=max(96, int(could * _CURVE_S / figures.TURNS))), folder)
+    steady = figures.sustained(traces.samples, setting.actors)
+    return {
+        "actors": setting.actors, "could_per_s": could, "verdicts_per_s": figures.rate(steady, "verdicts"),
+        "driver_cores": figures.rate(steady, "cpu_s"), "sound": _sound(traces),
+    }  # fmt: skip
+
+
+def _one(folder: Path) -> tuple[Episode, int]:
+    """An episode of a short run, and how many make a part."""
     short = run(Setting(episodes=8, actors=2, replicas=1, slots=8, model_s=0.1, bench_s=0.1), folder / "one")
-    episode = next(episodes(open_store(short.output)))
+    return next(episodes(open_store(short.output))), short.setting.save_interval
+
+
+def _resume(folder: Path, options: argparse.Namespace, episode: Episode, per_part: int) -> dict[str, Any]:
+    """Of a store made of one episode."""
     uri, count = _under(options.store, "large") or str(folder / "large"), options.resume_episodes
-    found = resumed(uri, episode, count, short.setting.save_interval)
+    found = resumed(uri, episode, count, per_part)
     return found | started(folder / "again", uri, count) | without_index(uri)
 
 

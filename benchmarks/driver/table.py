@@ -42,6 +42,18 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if slow := report.get("slow_bench"):
         limit = slow["limit"]
         yield "slow bench: episodes in flight at most", str(slow["in_flight"]), f"at most {limit}"
+    for one in report.get("curve", ()):
+        told = f"{one['verdicts_per_s']:.1f} of {one['could_per_s']:.1f}, with {one['driver_cores']:.2f} of a core"
+        yield f"one driver with {one['actors']} actors: verdicts a second", told, ""
+    if beyond := report.get("beyond"):
+        told = f"{beyond['puts_per_s_1']:.0f}, {beyond['puts_per_s_8']:.0f}"
+        yield (
+            f"parts of {beyond['per_part']} episodes that the store takes a second, from one and eight threads",
+            told,
+            "",
+        )
+        told = f"{beyond['answers_per_s']:.0f} ({beyond['in_flight'] / beyond['answer_s']:.0f} at most)"
+        yield f"answers of {beyond['answer_s']:g} s that one proxy of Ray Serve passes on a second", told, ""
     if resume := report.get("resume"):
         size = f"{resume['episodes']} episodes in {resume['files']} parts"
         yield f"resume from {size}, s", f"{resume['read_s']:.1f}", "30"
