@@ -45,8 +45,14 @@ $(VENV)/.browser: $(VENV)/.dev
 	  || $(BIN)/python -m playwright install chromium || echo 'no Chromium: the tests that need one are skipped'
 	touch $@
 
-test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vLLM and S3 servers
+# Unit tests side by side; then those that have a whole machine's processes.
+test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vLLM and S3 servers; ARGS takes pytest's
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
+	$(BIN)/python -m pytest --ignore tests/unit
+endif
 
 selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster
 	$(BIN)/python -m tests.threats $(ARGS)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from deployments.arguments import Variables, check_scaling, checked
+from deployments.arguments import Options, Variables, check_scaling, checked
 from kb_ray.errors import ConfigError
+from kb_ray.serve_fields import secret_variables
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -47,13 +48,13 @@ class ModelArgs(BaseModel):
     """CPUs reserved for each vLLM worker."""
     nodes: dict[str, str] = NODES
     """Ray's label selector of the nodes that may serve it; {}: any."""
-    engine: dict[str, Any] = {}
+    engine: Options = {}
     """Engine arguments of vLLM, by their own names (max_model_len, dtype, tensor_parallel_size, ...)."""
-    lora: dict[str, Any] | None = None
+    lora: Options | None = None
     """`lora_config` of ray.serve.llm; None: the base model only."""
     env: Variables = {}
-    """Environment variables of the processes that serve it."""
-    deployment: dict[str, Any] = {}
+    """Environment variables of the processes that serve it, over those of the application's own runtime_env."""
+    deployment: Options = {}
     """Further options of the Serve deployment (autoscaling_config, graceful_shutdown_timeout_s, ...)."""
 
     @model_validator(mode="after")
@@ -85,8 +86,6 @@ class AppArgs(BaseModel):
     models: list[ModelArgs] = Field(min_length=1)
     ingress_replicas: int = Field(1, ge=1)
     """Replicas of the HTTP front. One carries a hundred requests at once; vLLM is the bottleneck."""
-    ingress_env: Variables = {}
-    """Environment variables of that front, which looks adapters up where `lora` says: AWS_ENDPOINT_URL, for one."""
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -101,6 +100,15 @@ def parse(args: dict[str, Any]) -> AppArgs:
     return checked(AppArgs, args)
 
 
+def settled(args: dict[str, Any]) -> dict[str, Any]:
+    """`args` with each `source` as this process's environment has it, for a build in another one."""
+    sources = [_named_source(model) for model in parse(args).models]
+    models = [
+        {**model, "source": source, "source_env": None} for model, source in zip(args["models"], sources, strict=True)
+    ]
+    return {**args, "models": models}
+
+
 def serving_args(args: AppArgs) -> dict[str, Any]:
     """The argument of `ray.serve.llm.build_openai_app`, as plain data."""
     return {
@@ -108,11 +116,7 @@ def serving_args(args: AppArgs) -> dict[str, Any]:
         "ingress_deployment_config": {
             "num_replicas": args.ingress_replicas,
             # The front only forwards: it must find a place beside vLLM on a machine of two cores.
-            "ray_actor_options": {
-                "num_cpus": 0,
-                "label_selector": NODES,
-                **({"runtime_env": {"env_vars": args.ingress_env}} if args.ingress_env else {}),
-            },
+            "ray_actor_options": {"num_cpus": 0, "label_selector": NODES},
         },
     }
 
@@ -125,7 +129,7 @@ def _llm_config(model: ModelArgs) -> dict[str, Any]:
         "accelerator_config": {"kind": model.device},
         # Tensor-parallel workers speak over NVLink: all on one node, or not at all.
         "placement_group_config": {"bundle_per_worker": _bundle(model), "strategy": "STRICT_PACK"},
-        "runtime_env": {"env_vars": model.env},
+        "runtime_env": {"env_vars": {**_application_env(), **model.env}},
         "deployment_config": {
             **({} if "autoscaling_config" in model.deployment else {"num_replicas": model.replicas}),
             "ray_actor_options": {"num_cpus": 0},
@@ -139,14 +143,27 @@ def _llm_config(model: ModelArgs) -> dict[str, Any]:
     return config
 
 
+def _application_env() -> dict[str, str]:
+    """Variables of the application's runtime_env, in which Serve runs `build`: a model's own would replace them all."""
+    import ray
+
+    found = ray.get_runtime_context().runtime_env.get("env_vars") if ray.is_initialized() else None
+    for fault in secret_variables(found, "runtime_env.env_vars"):
+        raise ConfigError(f"application's {fault}")
+    return dict(found or {})
+
+
 def _bundle(model: ModelArgs) -> dict[str, float]:
     gpu = {"GPU": 1.0} if model.device == "gpu" else {}
     return {"CPU": model.cpus, **gpu}
 
 
+def _named_source(model: ModelArgs) -> str:
+    return (os.environ.get(model.source_env) if model.source_env else None) or model.source
+
+
 def _source(model: ModelArgs) -> str:
-    named = os.environ.get(model.source_env, "") if model.source_env else ""
-    source = named or model.source
+    source = _named_source(model)
     if not source.startswith(("/", "./", "../", "~")):
         return source
     folder = (ROOT / Path(source).expanduser()).resolve()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from ray.serve import Application
 
+HEAD = {"kb-pool": "head"}
+"""Label selector of the head, where the tokens are."""
 MAX_ONGOING = 20_000
 """Requests that Serve passes on at once: more than may wait here, so that it is this service that says 429."""
 
@@ -58,8 +60,11 @@ def build(args: dict[str, Any]) -> Application:
     wanted = parse(args)
     deployment = serve.deployment(
         serve.ingress()(Bench), name="Bench", num_replicas=1, max_ongoing_requests=MAX_ONGOING,
-        # Not on a bench node, where strangers' code runs: the front holds the tokens.
-        ray_actor_options={"num_cpus": 0, "label_selector": NODES},
+        # The front reads the tokens of the node that it is on: those are the head's. Where no node is labelled it may
+        # be any, and in no case one where strangers' code runs.
+        ray_actor_options={
+            "num_cpus": 0, "label_selector": HEAD, "fallback_strategy": [{"label_selector": NODES}]
+        },
         health_check_timeout_s=60, graceful_shutdown_timeout_s=120,
     )  # fmt: skip
     return deployment.bind(wanted.model_dump(mode="json"))

@@ -28,6 +28,10 @@ RUN pip install --no-cache-dir --no-deps /wheel/*.whl \
 RUN useradd --create-home --uid 1000 --shell /bin/bash ray \
  && install -d -o ray -m 700 /home/ray/.ray
 USER 1000:1000
+# NVIDIA's container runtime gives GPUs only to a container with the first of these: `ray up` names the runtime, but no
+# GPU. Whoever gives out single GPUs, as Kubernetes does, sets it over this; no other runtime reads it.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ENV HOME=/home/ray \
     PYTHONUNBUFFERED=1
 WORKDIR /home/ray

@@ -1,7 +1,8 @@
 """`python -m kb_ray.serve`: serves the models of one deployment file until Ctrl-C.
 
 For one machine, or a cluster that this machine heads. On a cluster, `serve deploy FILE` takes the same file
-and leaves it running. Knows the shape of a Serve config file, not what the applications in it are.
+and leaves it running; both hand the whole file to Serve's controller. Knows the shape of a Serve config file, not
+what the applications in it are.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ import importlib.util
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kb_ray import cluster, serve_logs
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
-from kb_ray.serve_file import check, find, module_of, read
+from kb_ray.serve_address import check_port, http_options, url
+from kb_ray.serve_file import check, faults, find, module_of, read
 from kb_ray.serve_needs import explain, grows, missing, needs, telling
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ServeDeploySchema
 
 DEFAULT = "smollm2_cpu"
 ANSWER_TIMEOUT_S = 60.0
 """From the application's start to its first answer over HTTP."""
+_POLL_S = 0.5
 
 
 def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None = None) -> str:
@@ -36,6 +41,7 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     Serve runs already, InfraError where a model did not come up.
     """
     from ray import serve
+    from ray.serve.schema import ServeDeploySchema
 
     # Progress of Serve and of the libraries it loads: the replicas' own logs keep what matters.
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -44,49 +50,71 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     _check_gpus(config)
     if serve.status().proxies:
         raise ConfigError("Serve runs already on this cluster: use `serve deploy`, or `serve shutdown` first")
-    http = _http(config, host, port)
-    _check_port(http["host"], http["port"])
-    applications = [(app, _build(app)) for app in config["applications"]]
-    serve.start(proxy_location=config.get("proxy_location"), http_options=http)
-    for app, built in applications:
+    config = _settled(config, host, port)
+    check_port(config["http_options"]["host"], config["http_options"]["port"])
+    for app in config["applications"]:
+        # Serve builds it once more, in a process of the cluster: here a fault is one line, and at once.
+        _build(app)
+    try:
         started = time.time()
-        try:
-            serve.run(built, name=app["name"], route_prefix=app.get("route_prefix", "/"))
-        except RuntimeError as error:
-            raise _failure(app["name"], started) from error
-    root = f"http://{_reachable(http['host'])}:{http['port']}"
-    url = root + str(applications[0][0].get("route_prefix", "/")).rstrip("/")
-    if any("models" in (app.get("args") or {}) for app, _ in applications):
-        url += "/v1"
-        _await_answer(f"{url}/models")
-    else:
-        _await_answer(f"{root}/-/healthz")
-    return url
+        _apply(ServeDeploySchema.model_validate(config))
+        for app in config["applications"]:
+            _await_running(app["name"], started)
+        return _answering(config)
+    except InfraError:
+        # Else it would be tried for ever, and in the way of the next start.
+        stop()
+        raise
 
 
-def _http(config: dict[str, Any], host: str | None, port: int | None) -> dict[str, Any]:
-    """Serve's HTTP options: the file's, with what was asked for over them."""
-    http = {"host": "127.0.0.1", "port": 8000, **config.get("http_options", {})}
-    return {**http, **{key: value for key, value in (("host", host), ("port", port)) if value is not None}}
+def _settled(config: dict[str, Any], host: str | None, port: int | None) -> dict[str, Any]:
+    """The file as it is deployed: where it listens, and what this process's environment says to its applications."""
+    applications = []
+    for app in config["applications"]:
+        settle = getattr(module_of(app), "settled", None)
+        applications.append({**app, "args": settle(app["args"])} if settle and app.get("args") else app)
+    return {**config, "http_options": http_options(config, host, port), "applications": applications}
 
 
-def _reachable(host: str) -> str:
-    """An address to talk to, for one to listen on."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+def _apply(config: ServeDeploySchema) -> None:
+    """Starts Serve and has it deploy all that the file says, as `serve deploy` does; needs no dashboard."""
+    from ray import serve
+    from ray.serve.config import gRPCOptions
+    from ray.serve.context import _get_global_client
+
+    serve.start(
+        proxy_location=config.proxy_location,
+        http_options=config.http_options.model_dump(),
+        grpc_options=gRPCOptions(**config.grpc_options.model_dump()),
+        logging_config=config.logging_config,
+        tracing_config=config.tracing_config,
+        controller_options=config.controller_options,
+    )
+    # `serve.run` would build in this process and pass over `deployments`, runtime_env and logging_config of the file.
+    _get_global_client().deploy_apps(config)
 
 
-def _check_port(host: str, port: int) -> None:
-    """ConfigError where something else listens there already."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {host}:{port} ({error.strerror}): end what serves there, or give another --port"
-            ) from None
-        except OverflowError:
-            raise ConfigError(f"--port {port}: ports go from 0 to 65535") from None
+def _await_running(application: str, started: float) -> None:
+    """Returns when all of an application runs. InfraError where Serve has given it up."""
+    from ray import serve
+
+    while (found := serve.status().applications.get(application)) is not None and found.status != "RUNNING":
+        if found.status == "DEPLOY_FAILED":
+            raise _failure(application, started)
+        time.sleep(_POLL_S)
+    if found is None:
+        raise InfraError(f"application {application} was deleted while it started")
+
+
+def _answering(config: dict[str, Any]) -> str:
+    """The URL of the first application that has models, else of the first, once it answers."""
+    applications = config["applications"]
+    models = [app for app in applications if "models" in (app.get("args") or {})]
+    prefix = (models or applications)[0].get("route_prefix", "/")
+    root = url(config["http_options"])
+    address = root + str(prefix or "").rstrip("/") + ("/v1" if models else "")
+    _await_answer(f"{address}/models" if models else f"{root}/-/healthz")
+    return address
 
 
 def _check_vllm(config: dict[str, Any]) -> None:
@@ -140,10 +168,11 @@ def stop() -> None:
     serve.shutdown()
 
 
-def _build(app: dict[str, Any]) -> Any:
+def _build(app: dict[str, Any]) -> None:
+    """ConfigError where the application cannot be built from its arguments."""
     builder = getattr(module_of(app), str(app["import_path"]).partition(":")[2])
     try:
-        return builder(app.get("args") or {})
+        builder(app.get("args") or {})
     except ImportError as error:
         raise ConfigError(
             f"application {app['name']} needs a package that is not here: {error}; "
@@ -182,15 +211,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--host", help="address to listen on (default: the file's)")
     parser.add_argument("--port", type=int, help="port to listen on (default: the file's)")
+    parser.add_argument(
+        "--check", action="store_true",
+        help="only read the file: a line for each thing wrong in it and exit code 2, else 0; names under `engine` are "
+        "vLLM's to know and not looked at",
+    )  # fmt: skip
     parser.add_argument("--ray-address", help="host:port of the cluster to join (default: as Ray finds it)")
     arguments = parser.parse_args(argv)
     try:
         config = read(find(arguments.model))
         cluster.prepare_environment()
+        if arguments.check:
+            return _checked(config)
         check(config)
         _check_vllm(config)
-        http = _http(config, arguments.host, arguments.port)
-        _check_port(http["host"], http["port"])
+        http = http_options(config, arguments.host, arguments.port)
+        check_port(http["host"], http["port"])
         print("starting (a minute or more) ...", flush=True)
         cluster.connect("serve", arguments.ray_address)
         try:
@@ -203,12 +239,20 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _checked(config: dict[str, Any]) -> int:
+    """Says all that is wrong with a file; the exit code."""
+    found = list(faults(config))
+    for fault in found:
+        print(f"error: {fault}", file=sys.stderr)
+    print("nothing is wrong with it" if not found else f"{len(found)} to mend", flush=True)
+    return 2 if found else 0
+
+
 def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | None) -> None:
     # Ray's own handler would end the process before Serve has let go of its replicas.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        url = deploy(config, host=host, port=port)
-        print(f"serving at {url}  (Ctrl-C stops)", flush=True)
+        print(f"serving at {deploy(config, host=host, port=port)}  (Ctrl-C stops)", flush=True)
         while True:
             signal.pause()
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from kb_ray.errors import ConfigError
+from kb_ray.serve_fields import invalid, scaling_faults, secrets_within, unknown
 
 FOLDER = Path(__file__).resolve().parent.parent / "deployments"
 
@@ -52,22 +53,41 @@ def check(config: Mapping[str, Any]) -> None:
 
     Imports Ray: set its environment before (`cluster.prepare_environment`).
     """
+    for fault in faults(config):
+        raise ConfigError(fault)
+
+
+def faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each thing that Serve cannot use, and for the first in each application's arguments. Imports Ray."""
+    found = False
+    for fault in _serve_faults(config):
+        found = True
+        yield f"deployment file: {fault}"
+    # An application is looked at where its place in the file is sound.
+    for application in () if found else config["applications"]:
+        try:
+            parse = getattr(module_of(application), "parse", None)
+            if parse is not None:
+                parse(application.get("args") or {})
+        except ConfigError as error:
+            yield str(error)
+
+
+def _serve_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the fields that are Serve's own."""
     from pydantic import ValidationError
     from ray.serve.schema import ServeDeploySchema
 
-    for where, name, known in _unknown(config):
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
-        raise ConfigError(f"deployment file: {where}{name} is no field of a Serve config; {hint}")
+    if not config["applications"]:
+        yield "applications is empty: there is nothing to serve"
+    yield from _unknown(config)
     try:
         ServeDeploySchema.model_validate(dict(config))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"deployment file: {_dotted(first['loc'])}: {first['msg']}") from error
-    for application in config["applications"]:
-        parse = getattr(module_of(application), "parse", None)
-        if parse is not None:
-            parse(application.get("args") or {})
+        yield from invalid(error)
+    # The arguments of an application are its own to look through.
+    own = [{**app, "args": None} if isinstance(app, Mapping) else app for app in config["applications"]]
+    yield from secrets_within({**config, "applications": own})
 
 
 def module_of(application: Mapping[str, Any]) -> Any:
@@ -82,27 +102,26 @@ def module_of(application: Mapping[str, Any]) -> Any:
     return found
 
 
-def _unknown(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """(where, name, known names) of each field that Serve would pass over in silence."""
-    from ray.serve.config import AutoscalingConfig
-    from ray.serve.schema import DeploymentSchema, HTTPOptionsSchema, ServeApplicationSchema, ServeDeploySchema
+def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
+    """Each field that Serve would pass over in silence, and what it cannot use of an autoscaling_config."""
+    from ray.serve import schema
 
-    parts: list[tuple[str, Any, Any]] = [("", config, ServeDeploySchema)]
-    parts.append(("http_options.", config.get("http_options"), HTTPOptionsSchema))
+    yield from unknown(config, schema.ServeDeploySchema, "")
+    yield from unknown(config.get("http_options"), schema.HTTPOptionsSchema, "http_options.")
+    yield from unknown(config.get("grpc_options"), schema.gRPCOptionsSchema, "grpc_options.")
     for number, application in enumerate(config["applications"]):
         where = f"applications.{number}."
-        parts.append((where, application, ServeApplicationSchema))
+        yield from unknown(application, schema.ServeApplicationSchema, where)
         deployments = application.get("deployments") if isinstance(application, Mapping) else None
-        for place, deployment in enumerate(deployments or ()):
-            own = f"{where}deployments.{place}."
-            parts.append((own, deployment, DeploymentSchema))
-            scaling = deployment.get("autoscaling_config") if isinstance(deployment, Mapping) else None
-            parts.append((f"{own}autoscaling_config.", scaling, AutoscalingConfig))
-    for where, part, schema in parts:
-        if not isinstance(part, Mapping):
-            continue
-        yield from ((where, str(name), list(schema.model_fields)) for name in part if name not in schema.model_fields)
+        for place, deployment in enumerate(deployments if isinstance(deployments, list) else ()):
+            yield from _unknown_of_deployment(deployment, f"{where}deployments.{place}.")
 
 
-def _dotted(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "file"
+def _unknown_of_deployment(deployment: Any, where: str) -> Iterator[str]:
+    from ray.serve.schema import DeploymentSchema, RayActorOptionsSchema
+
+    yield from unknown(deployment, DeploymentSchema, where)
+    if isinstance(deployment, Mapping):
+        yield from unknown(deployment.get("ray_actor_options"), RayActorOptionsSchema, f"{where}ray_actor_options.")
+        if deployment.get("autoscaling_config") is not None:
+            yield from scaling_faults(deployment["autoscaling_config"], f"{where}autoscaling_config")

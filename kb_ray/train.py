@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         raise ConfigError(f"unknown command {command!r}: there are {', '.join(COMMANDS)}")
-    settings = shaped(parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}"))
+    settings = parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
+    settings = shaped(settings, _outputs(settings))
     # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
     if isinstance(settings, SftSettings):
         from kb_ray.training import sft_run
@@ -65,6 +66,13 @@ def _train(command: str, argv: Sequence[str]) -> int:
         where = (settings.sft() if settings.stage == "sft" else settings.best_of_n()).output
     print(f"trained:  {steps} steps; python -m kb_ray.evaluate --model-path {where} judges the adapter")
     return 0
+
+
+def _outputs(settings: SftSettings | BestOfNSettings | GrpoSettings) -> tuple[str, ...]:
+    """Where checkpoints of the run lie, once there are some."""
+    if isinstance(settings, WholeSettings):
+        return settings.sft().output, settings.best_of_n().output
+    return (settings.output,)
 
 
 async def _reinforced(settings: BestOfNSettings | GrpoSettings, command: str) -> int:

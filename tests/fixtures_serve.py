@@ -43,12 +43,12 @@ def smollm2_url(
 
     os.environ["KB_RAY_SMOLLM2"] = str(smollm2_folder)
     config = kb_serve.read(kb_serve.find("smollm2_cpu"))
-    args = config["applications"][0]["args"]
-    args["ingress_env"] = _without_secrets(s3_server.env, tmp_path_factory.mktemp("aws") / "credentials")
-    model = args["models"][0]
+    (application,) = config["applications"]
+    env = _without_secrets(s3_server.env, tmp_path_factory.mktemp("aws") / "credentials")
+    application["runtime_env"] = {"env_vars": env}
+    model = application["args"]["models"][0]
     model["lora"] = {"dynamic_lora_loading_path": adapters_uri, "max_num_adapters_per_replica": 2}
     model["engine"] |= {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "logprobs_mode": "processed_logprobs"}
-    model["env"] |= args["ingress_env"]
     yield kb_serve.deploy(config, port=_free_port())
     serve.shutdown()
 

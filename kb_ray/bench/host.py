@@ -47,6 +47,9 @@ class GivenUp(InfraError):
     """`cancel` was called for this request: there is no verdict and nobody to give it to."""
 
 
+_Jobs = queue.Queue[Callable[[], None] | None]
+
+
 class _Call:
     """One request under way."""
 
@@ -79,14 +82,15 @@ class Evaluator:
         self._bounds, self._fault, self._started = bounds, fault, False
         self.run_dir: Path | None = None
         self.environment = Environment(device=device)
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._jobs: _Jobs = queue.Queue()
         self._keeper: threading.Thread | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._channel: Channel | None = None
         self._calls: dict[str, _Call] = {}
         self._starting = threading.Lock()
+        self._queueing = threading.Lock()
         self._lock = threading.Lock()
-        self._lifetime = Lifetime(lifetime, lambda: self._on_keeper(self._shut) if self._keeper else None)
+        self._lifetime = Lifetime(lifetime, lambda: self._on_keeper(self._shut))
 
     def start(self) -> None:
         """Start the processes and wait until they can serve; InfraError if they cannot."""
@@ -94,7 +98,9 @@ class Evaluator:
             if self._channel is not None:
                 return
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="kb-keeper", daemon=True)
+                # Of its own: what an earlier keeper left unread is not for this one.
+                self._jobs = queue.Queue()
+                self._keeper = threading.Thread(target=_keep, args=(self._jobs,), name="kb-keeper", daemon=True)
                 self._keeper.start()
             self._on_keeper(self._launch)
 
@@ -153,19 +159,17 @@ class Evaluator:
     def stop(self) -> None:
         """End everything this evaluator started. It may be started again."""
         with self._starting:
-            keeper, self._keeper = self._keeper, None
-        if keeper is None:
-            return
-        self._jobs.put(self._shut)
-        self._jobs.put(None)
-        keeper.join(timeout=30)
-
-    def _keep(self) -> None:
-        """The thread that starts processes: it must live as long as they do."""
-        while (job := self._jobs.get()) is not None:
-            job()
+            with self._queueing:
+                keeper, self._keeper = self._keeper, None
+                if keeper is None:
+                    return
+                self._jobs.put(self._shut)
+                self._jobs.put(None)
+            # A start waits for it: two keepers at once would take each other's processes.
+            keeper.join(timeout=30)
 
     def _on_keeper(self, job: Callable[[], None]) -> None:
+        """Done by the thread that starts processes; nothing where `stop` came first, which has ended them all."""
         failure: list[BaseException] = []
         done = threading.Event()
 
@@ -177,7 +181,11 @@ class Evaluator:
             finally:
                 done.set()
 
-        self._jobs.put(run)
+        with self._queueing:
+            # Behind what `stop` queues nobody reads.
+            if self._keeper is None:
+                return
+            self._jobs.put(run)
         done.wait()
         if failure:
             raise failure[0]
@@ -283,3 +291,9 @@ class Evaluator:
         if self.run_dir is not None:
             remove(self.run_dir)
         self.run_dir = None
+
+
+def _keep(jobs: _Jobs) -> None:
+    """The thread that starts processes: it must live as long as they do."""
+    while (job := jobs.get()) is not None:
+        job()

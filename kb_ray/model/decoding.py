@@ -1,22 +1,31 @@
 """Token after token from a network, many prompts at once: only the newest token is computed, keys and values are kept.
 
-On a GPU the step for one token is recorded once, as a CUDA graph, and replayed: a small network takes longer to launch
-than to compute. Knows a causal language model of transformers; which token is chosen is the caller's to say.
+On a GPU the step for one token is recorded once and replayed: a small network takes longer to launch than to compute.
+Knows a causal language model of transformers; which token is chosen is the caller's to say.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
+import weakref
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import closing
+from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from kb_ray.model.recording import Looks, Recording, RecordingFailed
+
 Choose = Callable[[Tensor], Tensor]
 """Scores [prompts, vocabulary] -> the token of each prompt [prompts]."""
 _ASKED_EVERY = 16
 """Tokens after which it is asked whether all answers have ended: the question waits for the GPU."""
+_log = logging.getLogger(__name__)
+_unrecorded: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Networks whose step turned out not to be the same work each time."""
 
 
 def decode(
@@ -28,8 +37,7 @@ def decode(
     """
     device = next(network.parameters()).device
     keeping = Fixed if _recordable(network, device) else Growing
-    with torch.no_grad():
-        steps = keeping(network, tokens.to(device), attention.to(device), most)
+    with torch.no_grad(), closing(keeping(network, tokens.to(device), attention.to(device), most)) as steps:
         return _answers(steps, choose, most, torch.tensor(sorted(ends), device=device), pad)
 
 
@@ -42,6 +50,10 @@ class Steps(Protocol):
 
     def take(self, chosen: Tensor) -> None:
         """These tokens [prompts] come next."""
+        ...
+
+    def close(self) -> None:
+        """There is nothing more to come: what `scores` returned may not be read any more."""
         ...
 
 
@@ -61,11 +73,30 @@ def _answers(steps: Steps, choose: Choose, most: int, ends: Tensor, pad: int) ->
 
 
 def _recordable(network: Any, device: torch.device) -> bool:
-    """Whether its step can be a graph: one GPU, weights as they are, a cache of fixed size."""
-    own = network.get_base_model() if hasattr(network, "peft_config") else network
+    """Whether its step can be recorded: one GPU, weights as they are, a cache of fixed size."""
+    own = _base(network)
     # Of 8 bits, which columns are kept apart is decided by looking at the numbers.
     whole = not getattr(own, "is_quantized", False) and len(set(getattr(own, "hf_device_map", {}).values())) <= 1
-    return device.type == "cuda" and whole and bool(getattr(own, "_can_compile_fullgraph", False))
+    able = device.type == "cuda" and whole and bool(getattr(own, "_can_compile_fullgraph", False))
+    return able and network not in _unrecorded and _all_on_the_gpu(own.config)
+
+
+def _all_on_the_gpu(config: Any) -> bool:
+    """Whether all that the cache knows is in tensors. A layer of a sliding window counts its tokens in Python, and
+    decides by them where a key goes and what is seen: a replay would not count on."""
+    from transformers.cache_utils import StaticCache, StaticLayer
+
+    try:
+        layers = StaticCache(config=config, max_cache_len=1).layers
+    except (KeyError, ValueError):
+        # There is none of fixed size for some kind of layer.
+        return False
+    return all(type(layer) is StaticLayer for layer in layers)
+
+
+def _base(network: Any) -> Any:
+    """The network of transformers, without PEFT around it."""
+    return network.get_base_model() if hasattr(network, "peft_config") else network
 
 
 class Growing:
@@ -90,6 +121,9 @@ class Growing:
         self._positions = self._positions[:, -1:] + 1
         self._read(chosen.unsqueeze(1))
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _read(self, tokens: Tensor) -> None:
         self._scores = _last(self._network, tokens, self._attention, self._positions, self._kept)
 
@@ -112,7 +146,8 @@ class Fixed:
         self._position = positions[:, -1:].clone()
         self._place = torch.tensor([longest - 1], device=tokens.device)
         self._taken = 0
-        self._graph: Any = None
+        self._may_record = tokens.is_cuda
+        self._recording: Recording | None = None
 
     def scores(self) -> Tensor:
         """[prompts, vocabulary] of what comes next."""
@@ -123,12 +158,43 @@ class Fixed:
         recording of the second; the others replay that."""
         self._token.copy_(chosen.unsqueeze(1))
         self._taken += 1
-        if self._taken == 1 or not self._token.is_cuda:
-            self._scores = self._step()
+        if self._taken == 1:
+            self._scores = self._first()
             return
-        if self._graph is None:
-            self._graph, self._scores = _recorded(self._step)
-        self._graph.replay()
+        if self._taken == 2 and self._may_record:
+            self._record()
+        self._scores = self._recording.replay() if self._recording else self._step()
+
+    def close(self) -> None:
+        """Leaves the memory of the recording to the next one."""
+        if self._recording is not None:
+            del self._scores
+            self._recording.close()
+            self._recording = None
+
+    def _first(self) -> Tensor:
+        """A step during which it is seen whether another one could be other work."""
+        with Looks() as looks:
+            scores = self._step()
+        if looks.any:
+            self._may_record = False
+            self._give_up("its step depends on what it computes")
+        return scores
+
+    def _record(self) -> None:
+        try:
+            self._recording = Recording(self._step, self._token.device)
+        except RecordingFailed as error:
+            if isinstance(error.__cause__, torch.OutOfMemoryError):
+                # With fewer prompts, or once others have left, there may be room again.
+                _log.warning("no memory to record a step in: these answers are drawn unrecorded (%s)", error)
+            else:
+                self._give_up(str(error))
+
+    def _give_up(self, why: str) -> None:
+        if self._network not in _unrecorded:
+            _unrecorded.add(self._network)
+            _log.warning("%s cannot be recorded, and answers more slowly: %s", type(_base(self._network)).__name__, why)
 
     def _step(self) -> Tensor:
         """All that changes is changed in place."""
@@ -136,29 +202,6 @@ class Fixed:
         self._position.add_(1)
         self._attention.index_fill_(1, self._place, 1)
         return _last(self._network, self._token, self._attention, self._position, self._kept)
-
-
-def _recorded(step: Callable[[], Tensor]) -> tuple[Any, Tensor]:
-    """(graph, what `step` returned, filled anew by each replay).
-
-    Not by `torch.cuda.graph`, which gives all free memory back before: to ask for it again takes a driver's lock each
-    time, and where candidates are judged on the same host that is held most of the time.
-    """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        # Other threads of this process may talk to the GPU meanwhile.
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            scores = step()
-        except BaseException:
-            # What went wrong is to be told, not that the recording then could not end well.
-            with suppress(RuntimeError):
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    torch.cuda.current_stream().wait_stream(stream)
-    return graph, scores
 
 
 def _positions(attention: Tensor) -> Tensor:
@@ -169,8 +212,14 @@ def _positions(attention: Tensor) -> Tensor:
 def _last(network: Any, tokens: Tensor, attention: Tensor, positions: Tensor, kept: Any) -> Tensor:
     """Scores [prompts, vocabulary] behind the last of `tokens`."""
     output = network(
-        input_ids=tokens, attention_mask=attention, position_ids=positions, past_key_values=kept, use_cache=True,
-        logits_to_keep=1,
+        input_ids=tokens, attention_mask=attention, position_ids=positions, use_cache=True, logits_to_keep=1,
+        **{_cache_name(type(_base(network)).forward): kept},
     )  # fmt: skip
     scores: Tensor = output.logits[:, -1]
     return scores
+
+
+@cache
+def _cache_name(forward: Callable[..., Any]) -> str:
+    """By which keys and values are given: transformers has begun to rename it, model by model."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"

@@ -8,16 +8,18 @@ a step is shared is `learn.peers`' to say.
 from __future__ import annotations
 
 import io
+import math
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.errors import InfraError, KbRayError
 from kb_ray.learn.generating import Drawing
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.network import tokenizer_of
@@ -26,6 +28,7 @@ from kb_ray.learn.peers import Together
 from kb_ray.learn.samples import Drawn, Sample
 from kb_ray.learn.stepping import Elsewhere, StepReport, learning_rate
 from kb_ray.training.mailbox import Mailbox
+from kb_ray.training.placing import Seats
 
 _LOOK_S = 2.0
 """Seconds between looks at whether the processes still live, while one waits for them."""
@@ -35,18 +38,26 @@ _END_S = 60.0
 class GroupLearner:
     """A `stepping.Trainee` made of several. Ray must be connected. Used by one thread at a time."""
 
-    def __init__(self, settings: LearnerSettings, processes: int, gpus: bool) -> None:
-        """ConfigError where the model cannot be loaded, InfraError where the processes do not start."""
+    def __init__(self, settings: LearnerSettings, processes: int, seats: Seats) -> None:
+        """ConfigError where the model cannot be loaded, InfraError where the processes do not start in time."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.settings, self.steps = settings, 0
         self.tokenizer = tokenizer_of(settings.model)
-        self._mailbox = ray.remote(Mailbox).options(num_cpus=0).remote(processes)
+        # On this node: any other may be where strangers' code runs, or go before the run does.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote(processes)
         self._scratch = tempfile.TemporaryDirectory(prefix="kb_ray_train_")
+        self._started = False
         self._ended: BaseException | None = None
-        self._processes = threading.Thread(target=self._run, args=(processes, gpus), daemon=True)
+        self._processes = threading.Thread(target=self._run, args=(processes, seats), daemon=True)
         self._processes.start()
         try:
+            # Nodes may have to boot; how long a model then loads is its own affair.
+            late = f"no room within {seats.start_s / 60:g} minutes for {processes} processes that learn, each with"
+            self._all("here", within_s=seats.start_s, late=f"{late} {seats.need}: see `ray status -v`")
+            self._started = True
             self.window: int | None = self._first("load", _somewhere(settings))
         except BaseException:
             self.close()
@@ -95,10 +106,10 @@ class GroupLearner:
         self._all("begin_with", weights)
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes. Those that wait for room are Ray's to forget, when it is left."""
         import ray
 
-        if self._processes.is_alive():
+        if self._started and self._processes.is_alive():
             self._mailbox.ask.remote("end", ())
             self._processes.join(_END_S)
         ray.kill(self._mailbox)
@@ -107,21 +118,26 @@ class GroupLearner:
     def _first(self, name: str, *arguments: Any) -> Any:
         return self._all(name, *arguments)[0]
 
-    def _all(self, name: str, *arguments: Any) -> list[Any]:
-        """Every process's answer. What one of them raises is raised here, the cause before its consequences."""
+    def _all(self, name: str, *arguments: Any, within_s: float = math.inf, late: str = "") -> list[Any]:
+        """Every process's answer. What one of them raises is raised here, the cause before its consequences.
+
+        InfraError `late` where they have not all answered within `within_s` seconds.
+        """
         import ray
 
-        asked = self._mailbox.ask.remote(name, arguments)
+        asked, give_up = self._mailbox.ask.remote(name, arguments), time.monotonic() + within_s
         while not ray.wait([asked], timeout=_LOOK_S)[0]:
             if not self._processes.is_alive():
                 raise InfraError(f"a process that learns has ended: {_line(self._ended)}; start the same command again")
+            if time.monotonic() > give_up:
+                raise InfraError(late)
         answers: list[Any] = ray.get(asked)
         failures = [answer for answer in answers if isinstance(answer, Exception)]
         if failures:
             raise next((error for error in failures if not isinstance(error, Elsewhere)), failures[0])
         return answers
 
-    def _run(self, processes: int, gpus: bool) -> None:
+    def _run(self, processes: int, seats: Seats) -> None:
         """The processes' whole life, in a thread of its own; why it ended is kept."""
         # Paths are as they were given: processes stay where the run was started.
         os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
@@ -132,7 +148,9 @@ class GroupLearner:
             TorchTrainer(
                 _process,
                 train_loop_config={"mailbox": self._mailbox},
-                scaling_config=ScalingConfig(num_workers=processes, use_gpu=gpus),
+                scaling_config=ScalingConfig(
+                    num_workers=processes, use_gpu=seats.gpus, label_selector=seats.labels or None
+                ),
                 run_config=RunConfig(
                     name="kb_ray", storage_path=self._scratch.name, failure_config=FailureConfig(max_failures=0)
                 ),
@@ -142,15 +160,11 @@ class GroupLearner:
             self._ended = error
 
 
-def require_gpus(wanted: int, there: int) -> bool:
-    """Whether processes are to have a GPU each; ConfigError where there are some and not enough."""
-    if 0 < there < wanted:
-        raise ConfigError(f"--train-workers {wanted}: the cluster has {there} GPUs, and each process takes one")
-    return there > 0
-
-
 class _Process:
     """What one process does when it is asked; its methods are the calls."""
+
+    def here(self) -> None:
+        """Answered as soon as the process lives."""
 
     def load(self, settings: LearnerSettings) -> int | None:
         from ray.train.torch import get_device

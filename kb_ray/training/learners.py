@@ -5,6 +5,8 @@ Decides by settings alone; how each learns is its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kb_ray.errors import ConfigError
 from kb_ray.learn.in_process import InProcessSampler
 from kb_ray.learn.learner import Learner
@@ -12,15 +14,21 @@ from kb_ray.learn.rollouts import Sampler
 from kb_ray.learn.stepping import Trainee
 from kb_ray.learn.tinker import TinkerLearner
 from kb_ray.learn.tinker_sampler import TinkerSampler
-from kb_ray.training.group import GroupLearner, require_gpus
+from kb_ray.training.group import GroupLearner
+from kb_ray.training.placing import place
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import TrainSettings
 
 
-def learner_of(settings: TrainSettings, device: str | None = None) -> Trainee:
-    """The learner, with a fresh adapter. ConfigError where it cannot be had.
+def _say(line: str) -> None:
+    print(line, flush=True)
 
-    `device`: of the one in this process; None: the GPU where there is one. For several, Ray must be connected.
+
+def learner_of(settings: TrainSettings, device: str | None = None, say: Callable[[str], None] = _say) -> Trainee:
+    """The learner, with a fresh adapter. ConfigError where it cannot be had, InfraError where no room for it comes.
+
+    `device`: of the one in this process; None: the GPU where there is one. For several, Ray must be connected; `say`
+    is told, in one line, where they wait for nodes.
     """
     if settings.learner == "tinker":
         _for_tinker(settings)
@@ -29,8 +37,10 @@ def learner_of(settings: TrainSettings, device: str | None = None) -> Trainee:
         return Learner(settings.learning(None), device)
     import ray
 
-    gpus = require_gpus(settings.train_workers, int(ray.cluster_resources().get("GPU", 0)))
-    return GroupLearner(settings.learning(None), settings.train_workers, gpus)
+    seats = place(settings.train_workers, ray.nodes())
+    if seats.lacking:
+        say(f"waiting:  for {seats.lacking} GPUs on nodes still to come; each process takes {seats.need}")
+    return GroupLearner(settings.learning(None), settings.train_workers, seats)
 
 
 def sampler_of(learner: Trainee, run: str, settings: BestOfNSettings | GrpoSettings) -> Sampler:

@@ -6,8 +6,11 @@ Reads the adapter's settings as PEFT writes them; loads no weights, and no torch
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from kb_ray import checkpoints
 from kb_ray.errors import ConfigError
@@ -16,54 +19,97 @@ from kb_ray.traces.store import open_store
 from kb_ray.training.settings import TrainSettings
 
 _CONFIG = "adapter_config.json"
+_NOT_KEPT = (
+    "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "fan_in_fan_out", "modules_to_save",
+    "exclude_modules", "layers_to_transform", "layers_pattern", "layer_replication", "target_parameters",
+    "trainable_token_indices", "alora_invocation_tokens", "megatron_config", "use_qalora", "use_bdlora", "arrow_config",
+    "kasa_config", "velora_config", "monteclora_config",
+)  # fmt: skip
+"""Settings of PEFT that change what the weights of an adapter mean, or where they are; here they are all off."""
+_OTHER_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
+"""First weights for which PEFT alters those of the base model too."""
 Settings = TypeVar("Settings", bound=TrainSettings)
 
 
-def shaped(settings: Settings) -> Settings:
+def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
     """Settings with the shape of the adapter at `start_from`, where they name none of their own.
 
-    ConfigError where they name another one, or the shape cannot be read.
+    `outputs`: where the run keeps checkpoints. Once there is one the shape is that one's, as `start_from` is read at
+    the first start alone. ConfigError where the settings name another shape, or it cannot be read or kept.
     """
     if settings.start_from is None or settings.learner == "tinker":
         return settings
-    found = _shape(settings.start_from)
+    path, data = _adapter((*outputs, settings.start_from))
+    found = _shape(path, data)
     for name, value in found.items():
         own = getattr(settings, name)
-        if name in settings.model_fields_set and own != value:
+        if name in settings.model_fields_set and _comparable(own) != _comparable(value):
             flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag}: {_said(own)}, and the adapter at {settings.start_from} has {_said(value)}: leave {flag} out"
-            )
+            raise ConfigError(f"{flag}: {_said(own)}, and the adapter at {path} has {_said(value)}: leave {flag} out")
     return settings.model_copy(update=found)
 
 
-def _shape(path: str) -> dict[str, Any]:
-    config = _config(path)
-    try:
-        modules = tuple(sorted(config["target_modules"]))
-        rank, alpha = int(config["r"]), int(config["lora_alpha"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: {_CONFIG} is none of LoRA ({type(error).__name__}: {error})") from error
-    usual = set(modules) == set(LoraSettings().target_modules)
-    return {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": () if usual else modules}
+def _adapter(paths: Sequence[str]) -> tuple[str, bytes]:
+    """The first of them with an adapter, and what PEFT says of it; ConfigError, about the last, where there is none."""
+    for path in paths:
+        data = _config(path)
+        if data is not None:
+            return path, data
+    raise ConfigError(f"{paths[-1]} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
 
 
-def _config(path: str) -> dict[str, Any]:
-    """What PEFT says of the adapter of a run, a checkpoint or a folder."""
-    if path.startswith("s3://"):
-        store = open_store(path)
-        last = checkpoints.latest(store)
-        data = checkpoints.load(store, last.step).files.get(f"{checkpoints.ADAPTER}/{_CONFIG}") if last else None
-    else:
+def _config(path: str) -> bytes | None:
+    """What PEFT says of the adapter of a run, a checkpoint or a folder; None where there is none."""
+    if not path.startswith("s3://"):
         file = checkpoints.adapter_folder(Path(path)) / _CONFIG
-        data = file.read_bytes() if file.is_file() else None
-    if data is None:
-        raise ConfigError(f"{path} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
+        return file.read_bytes() if file.is_file() else None
+    store = open_store(path)
+    last = checkpoints.latest(store)
+    # This file alone: beside it are the weights and the optimizer.
+    return store.get(f"{checkpoints.FOLDER}/step{last.step:06d}/{checkpoints.ADAPTER}/{_CONFIG}") if last else None
+
+
+def _shape(path: str, data: bytes) -> dict[str, Any]:
+    """Rank, scale and modules by the names of the settings. ConfigError where the settings cannot be like that."""
     try:
         config = json.loads(data)
     except ValueError as error:
         raise ConfigError(f"{path}: {_CONFIG} is damaged: {error}") from error
-    return config if isinstance(config, dict) else {}
+    if not isinstance(config, dict) or config.get("peft_type", "LORA") != "LORA":
+        raise ConfigError(f"{path}: {_CONFIG} is none of LoRA")
+    modules = config.get("target_modules")
+    if isinstance(modules, str):
+        raise ConfigError(f"{path}: {_CONFIG} names modules by a pattern, {modules!r}: an adapter with names is needed")
+    if others := _others(config):
+        raise ConfigError(f"{path}: the adapter has {', '.join(others)}, which no adapter here can have")
+    try:
+        if not modules:
+            raise KeyError("target_modules")
+        given = {"lora_rank": config["r"], "lora_alpha": config["lora_alpha"], "lora_targets": sorted(modules)}
+        valid = TrainSettings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{path}: {_CONFIG}: {first['loc'][0]} of {first['input']}: {first['msg']}") from error
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: {_CONFIG} is none of LoRA ({type(error).__name__}: {error})") from error
+    usual = _comparable(valid.lora_targets) == _comparable(())
+    targets = () if usual else valid.lora_targets
+    return {"lora_rank": valid.lora_rank, "lora_alpha": valid.lora_alpha, "lora_targets": targets}
+
+
+def _others(config: dict[str, Any]) -> list[str]:
+    """What the adapter has beside rank, scale and modules, by PEFT's names."""
+    found = [name for name in _NOT_KEPT if config.get(name)]
+    if config.get("bias", "none") != "none":
+        found.append("bias")
+    if str(config.get("init_lora_weights")).startswith(_OTHER_BASE):
+        found.append(f"init_lora_weights {config['init_lora_weights']}")
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    """Modules stand in any order, and none named are all."""
+    return frozenset(value or LoraSettings().target_modules) if isinstance(value, tuple) else value
 
 
 def _said(value: Any) -> str:

@@ -18,7 +18,7 @@ class ShardStanding(Record):
 
     shard: str
     state: str
-    """`running`, `finished`, `stopped` (it said how it ended), `silent` or `not started`."""
+    """`running`, `finished`, `stopped` (it said how it ended), `silent` (it did not) or `not started`."""
     episodes: int
     """Of its own, in the store."""
     planned: int | None
@@ -68,7 +68,8 @@ def _standing(
     elif len(own) >= start.planned and not to_redo:
         state = "finished"
     else:
-        state = "silent" if start.ending is None else "stopped"
+        # "gone" is concluded from outside: nothing was said.
+        state = "silent" if start.ending in (None, "gone") else "stopped"
     on = None if command is None or state in ("running", "finished") else f"{command} --shard {shard}"
     return ShardStanding(
         shard=str(shard),

@@ -13,6 +13,7 @@ from kb_ray.learn.generating import Drawing
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
 from kb_ray.training.group import GroupLearner
+from kb_ray.training.placing import place
 from tests.unit.learn import tiny
 from tests.unit.learn.test_learner import POLICY, SAMPLES, SFT
 
@@ -27,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> LearnerSettings:
 
 @pytest.fixture(scope="module")
 def group(ray_cluster: str, settings: LearnerSettings) -> Iterator[GroupLearner]:
-    learner = GroupLearner(settings, processes=2, gpus=True)
+    learner = GroupLearner(settings, processes=2, seats=place(2, [{"Alive": True, "Resources": {"GPU": 2}}]))
     yield learner
     learner.close()
 

@@ -19,7 +19,7 @@ from kb_ray.training.placing import Seats
 from tests.unit.learn import tiny
 from tests.unit.learn.test_learner import POLICY, SAMPLES, SFT
 
-CPUS = Seats(gpus=False, labels={}, start_s=120.0, lacking=0)
+CPUS = Seats(gpus=False, labels={}, start_s=600.0, lacking=0)
 LORA = LoraSettings(rank=8, alpha=16, dropout=0.0)
 
 

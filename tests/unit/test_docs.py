@@ -107,7 +107,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
     """(module, arguments) of every `python -m kb_ray...` in code, continued lines joined."""
     code = [content.replace("\\\n", " ") for _, content in blocks(text)]
     for line in [*"\n".join(code).splitlines(), *SPAN.findall(prose(text))]:
-        for found in re.finditer(r"python -m ((?:kb_ray|deployments)[\w.]*)([^#]*)", line):
+        for found in re.finditer(r"python -m ((?:kb_ray|deployments)[\w.]*)([^#]*?)(?=python -m|#|$)", line):
             yield found[1].rstrip("."), found[2]
 
 

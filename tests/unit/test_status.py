@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -176,9 +175,11 @@ def test_what_a_killed_writer_left_is_shown(tmp_path: Path, capsys: pytest.Captu
     store = open_store(str(tmp_path / "out"))
     command = [sys.executable, str(killing.WRITER), store.uri, "400", "5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as writer:
-        assert writer.stdout is not None
-        lines = [writer.stdout.readline() for _ in range(4)]
-        writer.send_signal(signal.SIGKILL)
+        try:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(4)]
+        finally:
+            writer.kill()
     saved = int(lines[-1].split()[1])
     found = as_json(capsys, store)
     assert saved <= found["episodes"] < 400
@@ -194,11 +195,14 @@ def test_a_killed_process_of_this_machine_is_not_shown_as_running(
         "Presence(open_store(sys.argv[1]), 'run', Tally(40, 0, time.monotonic())); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code, store.uri]) as started:
-        while not list(store.list("starts/")):
-            assert started.poll() is None
-            time.sleep(0.05)
-        assert as_json(capsys, store)["state"] == "running"
-        started.kill()
+        try:
+            while not list(store.list("starts/")):
+                assert started.poll() is None
+                time.sleep(0.05)
+            assert as_json(capsys, store)["state"] == "running"
+        finally:
+            # To leave the block is to wait for it.
+            started.kill()
     found = as_json(capsys, store)
     assert (found["state"], f"process {started.pid} of this machine is gone" in found["why"]) == ("silent", True)
     assert found["resume"]

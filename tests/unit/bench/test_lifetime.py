@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.lifetime import Lifetime
-from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import InfraError
-from kb_ray.records import Status
-from tests.fixtures_bench import ADD_RELU, KERNEL
 
 
 def test_nothing_is_under_way_while_they_are_replaced_and_none_is_left_out() -> None:
@@ -50,22 +48,26 @@ def test_a_replacement_that_fails_ends_one_verdict_and_is_tried_again() -> None:
         pass
 
 
-def test_verdicts_go_on_over_fresh_processes() -> None:
-    evaluator = Evaluator(device="cpu", concurrency=2, name="short-lived", lifetime=3)
-    seen = set[int]()
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stop_that_comes_first_leaves_nothing_to_renew(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = Evaluator(device="cpu", name="stopped")
+    done = list[str]()
+    monkeypatch.setattr(evaluator, "_launch", lambda: done.append("launch"))
+    monkeypatch.setattr(evaluator, "_shut", lambda: done.append("shut"))
+    enqueue = evaluator._on_keeper
 
-    def judge(number: int) -> Status:
-        settings = BenchSettings(n_correctness=1, timeout_s=30.0)
-        request = BenchRequest(
-            request_id=f"l{number}", task=ADD_RELU, kernel_code=f"# {number}\n{KERNEL}", settings=settings
-        )
-        status = evaluator.evaluate(request).status
-        seen.add(evaluator.pids().get("judge", 0))
-        return status
-
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(judge, range(7))) == [Status.OK] * 7
-        assert len(seen - {0}) == 3
-    finally:
+    def late(job: Callable[[], None]) -> None:
         evaluator.stop()
+        if again:
+            monkeypatch.setattr(evaluator, "_on_keeper", enqueue)
+            evaluator.start()
+        enqueue(job)
+
+    evaluator.start()
+    monkeypatch.setattr(evaluator, "_on_keeper", late)
+    renewal = threading.Thread(target=evaluator._lifetime._renew, daemon=True)
+    renewal.start()
+    renewal.join(20)
+    assert not renewal.is_alive()
+    assert done == (["launch", "shut", "launch", "shut"] if again else ["launch", "shut"])
+    evaluator.stop()

@@ -62,8 +62,6 @@ CLUSTER: Fields = {
     ],
 }
 SERVICE: Fields = {
-    "serviceUnhealthySecondThreshold": "integer",
-    "deploymentUnhealthySecondThreshold": "integer",
     "upgradeStrategy": {"type": "string"},
     "serveConfigV2": "string",
     "rayClusterConfig": CLUSTER,

@@ -90,7 +90,20 @@ def model(**fields: Any) -> dict[str, Any]:
         (model(deployment={"autoscaling_config": {"max_replica": 3}}), r"models.0: .*did you mean max_replicas\?"),
         (model(deployment={"autoscaling_config": {"min_replicas": "two"}}), "models.0: .*autoscaling_config.min_repl"),
         (model(env={"HF_TOKEN": "hf_x"}), "models.0.env: .*HF_TOKEN would stand in Ray's logs"),
-        ({**model(), "ingress_env": {"MY_API_KEY": "x"}}, "ingress_env: .*MY_API_KEY would stand in Ray's logs"),
+        (model(env={"MY_API_KEY": "hf_x"}), "models.0.env: .*MY_API_KEY would stand in Ray's logs"),
+        (model(env={"hf_token": "hf_x"}), "models.0.env: hf_token would stand in Ray's logs"),
+        (model(env={"TOKEN": "hf_x"}), "models.0.env: TOKEN would"),
+        (model(env={"PASSWORD": "hf_x"}), "models.0.env: PASSWORD would"),
+        (model(env={"HTTPS_PROXY": "http://me:hf_x@proxy"}), "models.0.env: HTTPS_PROXY would"),
+        (model(engine={"hf_token": "hf_x"}), "models.0.engine: hf_token would"),
+        (
+            model(deployment={"ray_actor_options": {"runtime_env": {"env_vars": {"HF_TOKEN": "hf_x"}}}}),
+            r"models.0.deployment: ray_actor_options\.runtime_env\.env_vars\.HF_TOKEN would stand in Ray's logs",
+        ),
+        (
+            model(deployment={"autoscaling_config": {"min_replicas": 3, "max_replicas": 2}}),
+            r"models.0: autoscaling_config: max_replicas \(2\) .* min_replicas",
+        ),
     ],
 )
 def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None:
@@ -98,6 +111,26 @@ def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None
         app.parse(args)
     assert "\n" not in str(caught.value)
     assert "hf_x" not in str(caught.value)
+
+
+def test_what_only_looks_like_a_secret_is_taken() -> None:
+    env = {
+        "AWS_SHARED_CREDENTIALS_FILE": "/f",
+        "HF_TOKEN_PATH": "/f",
+        "TOKENIZERS_PARALLELISM": "0",
+        "A": "http://h:1/x",
+    }
+    args = app.parse(model(env=env, engine={"hf_token": True, "hf_overrides": {"pad_token": "<pad>"}}))
+    assert args.models[0].env == env
+
+
+def test_the_environment_is_settled_before_the_application_is_built_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_MODEL", "s3://there")
+    args = {**model(source_env="SOME_MODEL", engine={"seed": 1}), "ingress_replicas": 2}
+    assert app.settled(args) == {
+        **model(source="s3://there", source_env=None, engine={"seed": 1}),
+        "ingress_replicas": 2,
+    }
 
 
 def test_a_deployment_is_found_by_name_or_path_and_an_unknown_one_lists_the_known(tmp_path: Path) -> None:

@@ -102,8 +102,12 @@ def test_the_head_gets_no_work_and_the_cluster_a_token_and_labels_to_scale_by(ki
 
 def test_the_job_runs_a_command_that_the_program_takes() -> None:
     words = shlex.split(spec("RayJob")["entrypoint"])
-    assert words[:3] == ["python", "-m", "kb_ray.generate"]
-    config = parse_command(RunConfig, words[3:], prog="kb_ray.generate")
+    assert words[:3] == ["python", "-m", "deployments.when_served"]
+    assert words[4:7] == ["python", "-m", "kb_ray.generate"]
+    config = parse_command(RunConfig, words[7:], prog="kb_ray.generate")
+    assert words[3] == config.vllm_url, "the model that it waits for is the one that it asks"
+    # Whoever puts the entrypoint into a command line of its own need not quote it.
+    assert not set(";&|<>$`\"'*?()") & set(spec("RayJob")["entrypoint"])
     (bench,) = cluster("RayJob")["workerGroupSpecs"]
     assert config.worker_counts == (bench["minReplicas"], bench["maxReplicas"])
     assert f"//{documents('RayService')[0]['metadata']['name']}-serve-svc:8000/" in str(config.vllm_url)
@@ -122,5 +126,33 @@ def test_bench_pods_have_no_account_no_rights_and_no_way_to_the_metadata_service
     policy = next(d for d in documents("RayJob") if d["kind"] == "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= bench["template"]["metadata"]["labels"].items()
     assert policy["policyTypes"] == ["Egress"]
-    ((block,),) = [[to["ipBlock"] for to in rule["to"]] for rule in policy["egress"]]
-    assert "169.254.169.254/32" in block["except"]
+    ((block, pods),) = [rule["to"] for rule in policy["egress"]]
+    assert {"169.254.169.254/32", "169.254.169.252/32"} <= set(block["ipBlock"]["except"])
+    assert pods == {"namespaceSelector": {}}, "to plugins for which a block holds no pods"
+
+
+def test_the_documented_selector_of_the_jobs_log_names_the_heads_pod_and_no_other() -> None:
+    page = (FOLDER.parent / "docs" / "cluster.md").read_text()
+    ((key, value),) = re.findall(r"kubectl logs .* -l ([\w./-]+)=([\w-]+)", page)
+    found = cluster("RayJob")
+    assert found["headGroupSpec"]["template"]["metadata"]["labels"][key] == value
+    assert all(key not in group["template"]["metadata"]["labels"] for group in found["workerGroupSpecs"])
+    # KubeRay's own keys are of the cluster, not of its pods, or change from one try to the next.
+    assert not key.startswith("ray.io/")
+
+
+@kinds
+def test_a_head_on_a_node_with_gpus_takes_none(kind: str) -> None:
+    (head,) = cluster(kind)["headGroupSpec"]["template"]["spec"]["containers"]
+    assert "nvidia.com/gpu" not in head["resources"]["limits"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in head["env"]
+    for group in cluster(kind)["workerGroupSpecs"]:
+        (worker,) = group["template"]["spec"]["containers"]
+        assert all(variable["name"] != "NVIDIA_VISIBLE_DEVICES" for variable in worker.get("env", [])), (
+            "theirs is set by who gives out GPUs"
+        )
+
+
+def test_nothing_is_set_that_kuberay_no_longer_reads() -> None:
+    deprecated = {"serviceUnhealthySecondThreshold", "deploymentUnhealthySecondThreshold"}
+    assert deprecated.isdisjoint(spec("RayService"))

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kb_ray.errors import ConfigError
-from kb_ray.serve import _check_port, _check_vllm
+from kb_ray.serve import _check_vllm
 from kb_ray.serve_file import FOLDER, find, read
 from kb_ray.serve_needs import Need, explain, missing, needs
 
@@ -54,22 +54,6 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
 def test_usual_failures_are_explained(log: str, word: str) -> None:
     assert word in (explain(log) or "")
     assert explain("something else") is None
-
-
-def test_a_port_in_use_is_said_before_anything_starts() -> None:
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(ConfigError, match="give another --port"):
-            _check_port("127.0.0.1", taken.getsockname()[1])
-
-
-def test_a_port_that_is_none_is_said_and_ipv6_is_looked_at() -> None:
-    with pytest.raises(ConfigError, match="--port 99999: ports go from 0"):
-        _check_port("127.0.0.1", 99999)
-    _check_port("::1", 0)
 
 
 def test_a_model_without_vllm_here_is_one_line_and_verdicts_need_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,11 @@ ROOT = Path(__file__).parents[3]
 FILE = ROOT / "ray_cluster.yaml"
 REGISTRY = "registry.example/team"
 METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"}
-ANSWERS = {"json .Config.Env": b'["HOME=/home/ray"]', "printenv HOME": b"/home/ray", "command -v docker": b"docker"}
+ANSWERS = {
+    "json .Config.Env": b'["HOME=/home/ray"]', "printenv HOME": b"/home/ray", "command -v docker": b"docker",
+    # With NVIDIA's container toolkit on the host, as docs/cluster.md asks of it.
+    "{{.Runtimes}}": b"map[nvidia:{nvidia-container-runtime [] <nil>} runc:{runc [] <nil>}]",
+}  # fmt: skip
 
 
 class Recorder:
@@ -189,6 +193,26 @@ def test_a_bench_node_is_walled_off_before_its_container_starts(cluster: Cluster
     assert "--cap-drop ALL" in run
     assert "no-new-privileges" in run
     assert "--privileged" not in run
+
+
+def test_a_bench_nodes_container_gets_the_hosts_gpus(cluster: Cluster) -> None:
+    (run,) = cluster.bench.about("docker run")
+    assert "--runtime=nvidia" in run
+    # The runtime gives none to a container without the variable: from `docker run` or, as here, from the image.
+    assert "NVIDIA_VISIBLE_DEVICES" not in run
+
+
+@pytest.mark.parametrize("pool", ["serve", "bench", "train"])
+def test_an_image_asks_nvidias_runtime_for_gpus_and_cuda(pool: str) -> None:
+    lines = (ROOT / "docker" / f"{pool}.Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("FROM "))
+    variables = {word for line in lines[last:] if line.startswith("ENV ") for word in line.split()[1:]}
+    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= variables
+
+
+def test_a_node_knows_its_region() -> None:
+    config = yaml.safe_load(FILE.read_text())
+    assert f"--env AWS_DEFAULT_REGION={config['provider']['region']}" in config["docker"]["run_options"]
 
 
 def test_nodes_start_with_their_labels_the_token_and_no_key_of_another_node(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from kb_ray import serve, serve_logs
 from kb_ray.errors import ConfigError
-from kb_ray.serve_file import FOLDER, check, find, names, read
+from kb_ray.serve_file import FOLDER, check, faults, find, names, read
 from kb_ray.serve_needs import grows, telling
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +48,27 @@ def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
             changed("applications", 0, deployments=[{"name": "X", "autoscaling_config": {"max_replica": 2}}]),
             r"deployments\.0\.autoscaling_config\.max_replica is no field .* did you mean max_replicas\?",
         ),
+        (
+            changed("applications", 0, deployments=[{"name": "X", "ray_actor_options": {"num_cpu": 2}}]),
+            r"deployments\.0\.ray_actor_options\.num_cpu is no field .* did you mean num_cpus\?",
+        ),
+        (
+            changed("applications", 0, deployments=[{"name": "X", "autoscaling_config": {"min_replicas": 3}}]),
+            r"deployment file: applications\.0\.deployments\.0\.autoscaling_config: max_replicas .* min_replicas",
+        ),
+        (
+            changed("applications", 0, runtime_env={"env_vars": {"HF_TOKEN": "hf_x"}}),
+            r"applications\.0\.runtime_env\.env_vars\.HF_TOKEN would stand in Ray's logs",
+        ),
+        (
+            changed(
+                "applications",
+                0,
+                deployments=[{"name": "X", "ray_actor_options": {"runtime_env": {"env_vars": {"password": "hf_x"}}}}],
+            ),
+            r"deployments\.0\.ray_actor_options\.runtime_env\.env_vars\.password would stand in Ray's logs",
+        ),
+        (changed(applications=[]), "deployment file: applications is empty"),
         (changed("applications", 0, import_path="deployments.nowhere:build"), "import_path .* fails: No module"),
         (changed("applications", 0, import_path="deployments.app:make"), "import_path .* fails: .*no attribute 'make'"),
         (changed("applications", 0, "args", models=[]), "deployment argument models: List should have at least 1"),
@@ -59,6 +80,7 @@ def test_a_wrong_field_is_named_with_its_place_and_what_was_meant(config: dict[s
     with pytest.raises(ConfigError, match=said) as caught:
         check(config)
     assert "\n" not in str(caught.value)
+    assert "hf_x" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", names())
@@ -94,6 +116,26 @@ def test_the_command_ends_with_one_line_and_code_2(tmp_path: Path, arguments: li
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert re.match(said, done.stderr)
+
+
+def test_a_file_is_checked_without_being_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve.main(["qwen3_235b", "--check"]) == 0
+    assert capsys.readouterr() == ("nothing is wrong with it\n", "")
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump(changed("http_options", prot=1, port="x")))
+    assert serve.main([str(wrong), "--check"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "2 to mend\n"
+    assert [line.split(" ")[3] for line in told.err.splitlines()] == ["http_options.prot", "http_options.port:"]
+
+
+def test_every_application_is_looked_at() -> None:
+    config = changed("applications", 0, "args", models=[])
+    config["applications"].append({"name": "b", "route_prefix": "/b", "import_path": "deployments.bench_app:build"})
+    config["applications"][1]["args"] = {"queue": 1}
+    first, second = faults(config)
+    assert "models: List should have at least 1" in first
+    assert "queue: Extra inputs" in second
 
 
 def test_a_port_in_use_is_said_before_ray_starts(tmp_path: Path) -> None:
@@ -133,7 +175,3 @@ def test_only_logs_written_since_are_read_and_of_each_its_end(tmp_path: Path) ->
     assert "not a worker's" not in found
     assert {"end", "r"} <= {line[-3:] if line.endswith("end") else line for line in found.splitlines()}
     assert len(found) < 25_000
-
-
-def test_the_address_told_is_one_that_can_be_asked() -> None:
-    assert [serve._reachable(host) for host in ("0.0.0.0", "10.0.0.1", "::")] == ["127.0.0.1", "10.0.0.1", "[::1]"]

@@ -153,6 +153,13 @@ def test_shards_are_told_apart_and_what_one_of_them_needs_is_named() -> None:
     assert text.endswith("go on with\n  the command --shard 2/2")
 
 
+def test_a_killed_shard_is_silent_as_a_killed_run_is() -> None:
+    found = stands(shard_start("1/2", 4), shard_start("2/2", 4, ending="gone"), s30=())
+    assert [one.state for one in found.shards] == ["running", "silent"]
+    assert found.shards[1].resume == "the command --shard 2/2"
+    assert stands(start(ending="gone"), s30=()).state == "silent"
+
+
 def test_a_shard_that_nobody_started_is_missing_from_a_run_that_goes_on() -> None:
     found = stands(shard_start("1/3", 3), s30=())
     assert (found.state, found.planned) == ("running", 8)

@@ -1,0 +1,99 @@
+"""`python -m deployments.when_served URL COMMAND ...`: waits until a model is served at URL, then becomes COMMAND.
+
+`serve deploy` returns before nodes have come and weights are loaded; a run that is started meanwhile finds no model and
+ends. Exit code: COMMAND's, 1 where no model came within `--minutes`, 2 for unusable input. Knows nothing of runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import NoReturn
+
+from kb_ray.env_vars import VLLM_API_KEY
+from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.model import wire
+
+LOOK_S = 5.0
+"""From one look to the next."""
+TELL_S = 60.0
+"""From one line about what is waited for to the next."""
+_ANSWER_S = 30.0
+"""An application whose models still load takes a request and answers it later, or never."""
+_FINAL = frozenset({400, 401, 403})
+"""Statuses that waiting does not change."""
+
+
+def wait(url: str, seconds: float) -> None:
+    """Returns once `url` lists a model; it ends in /v1. ConfigError where it never will, InfraError after `seconds`."""
+    give_up, tell = time.monotonic() + seconds, 0.0
+    while (why := _lacking(url)) is not None:
+        now = time.monotonic()
+        if now >= give_up:
+            raise InfraError(f"no model at {url} within {seconds / 60:g} minutes ({why}): `serve status` says more")
+        if now >= tell:
+            print(f"waiting for a model at {url}: {why}", flush=True)
+            tell = now + TELL_S
+        time.sleep(min(LOOK_S, give_up - now))
+
+
+def _lacking(url: str) -> str | None:
+    """Why there is no model yet; None where there is one."""
+    key = os.environ.get(VLLM_API_KEY)
+    try:
+        request = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"} if key else {})
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:
+            return None if wire.models(response.read()) else "it lists no model"
+    except urllib.error.HTTPError as error:
+        if error.code in _FINAL:
+            raise ConfigError(f"{url}/models gives status {error.code}: the address and {VLLM_API_KEY}?") from None
+        return f"status {error.code}"
+    except wire.Malformed as error:
+        return str(error)
+    except OSError as error:
+        return str(getattr(error, "reason", error))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Waits, then replaces this process by the command; returns the exit code where it does not come to that."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deployments.when_served", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--minutes", type=float, default=120.0, help="how long to wait (default: %(default)g)")
+    parser.add_argument("url", help="the model server's address, which ends in /v1")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to start, with its arguments")
+    given = parser.parse_args(argv)
+    try:
+        command = _checked(given.url, given.command)
+        wait(given.url.rstrip("/"), 60 * given.minutes)
+        _become(command)
+    except KbRayError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _become(command: list[str]) -> NoReturn:
+    """In this process's place, so that signals and the exit code are the command's own."""
+    os.execv(command[0], command)
+
+
+def _checked(url: str, command: list[str]) -> list[str]:
+    """The command with its program in full: a slip of the pen is to be found before the wait."""
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{url} is no address of a model server: http://HOST:8000/v1")
+    if not command:
+        raise ConfigError("name a command to start once the model is served")
+    program = shutil.which(command[0])
+    if program is None:
+        raise ConfigError(f"there is no command {command[0]}")
+    return [program, *command[1:]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

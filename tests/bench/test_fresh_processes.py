@@ -1,0 +1,31 @@
+"""A judge and its zygotes are replaced after so many verdicts, and no verdict is lost by it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from kb_ray.bench.host import Evaluator
+from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.records import Status
+from tests.fixtures_bench import ADD_RELU, KERNEL
+
+
+def test_verdicts_go_on_over_fresh_processes() -> None:
+    evaluator = Evaluator(device="cpu", concurrency=2, name="short-lived", lifetime=3)
+    seen = set[int]()
+
+    def judge(number: int) -> Status:
+        settings = BenchSettings(n_correctness=1, timeout_s=30.0)
+        request = BenchRequest(
+            request_id=f"l{number}", task=ADD_RELU, kernel_code=f"# {number}\n{KERNEL}", settings=settings
+        )
+        status = evaluator.evaluate(request).status
+        seen.add(evaluator.pids().get("judge", 0))
+        return status
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(judge, range(7))) == [Status.OK] * 7
+        assert len(seen - {0}) == 3
+    finally:
+        evaluator.stop()

@@ -1,0 +1,90 @@
+"""A command that waits for its model: what is waited out, what is not, and that it then is the command itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from deployments import when_served
+from kb_ray.errors import ConfigError, InfraError
+
+ROOT = Path(__file__).parents[3]
+MODELS = json.dumps({"data": [{"id": "m"}]})
+Answers = list[tuple[int, str]]
+
+
+@contextmanager
+def serving(answers: Answers) -> Iterator[str]:
+    """A server that gives these answers in turn, the last one for ever; yields its address with /v1."""
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = left.pop(0) if len(left) > 1 else left[0]
+            self.send_response(status if self.path == "/v1/models" else 500)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(when_served, "LOOK_S", 0.01)
+
+
+def test_what_a_cluster_says_before_its_model_is_there_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
+    before: Answers = [(404, "no route"), (503, ""), (500, ""), (200, "not JSON"), (200, '{"data": []}')]
+    with serving([*before, (200, MODELS)]) as url:
+        when_served.wait(url, 30)
+    assert capsys.readouterr().out == f"waiting for a model at {url}: status 404\n", "once a minute, not each time"
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for_and_no_longer_than_asked() -> None:
+    with pytest.raises(InfraError, match=r"no model at http://127\.0\.0\.1:1/v1 within 0\.005 minutes \(.*refused"):
+        when_served.wait("http://127.0.0.1:1/v1", 0.3)
+
+
+def test_a_refusal_is_not_waited_out() -> None:
+    with serving([(401, "")]) as url, pytest.raises(ConfigError, match="status 401: the address and VLLM_API_KEY"):
+        when_served.wait(url, 30)
+
+
+def test_it_then_is_the_command_with_its_arguments_and_its_exit_code() -> None:
+    script = "import sys; print(sys.argv[1:]); sys.exit(7)"
+    with serving([(200, MODELS)]) as url:
+        done = subprocess.run(
+            [sys.executable, "-m", "deployments.when_served", url, sys.executable, "-c", script, "--minutes", "x"],
+            capture_output=True, text=True, timeout=60, cwd=ROOT,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (7, "['--minutes', 'x']\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["host:8000", "true"], 2, "host:8000 is no address of a model server"),
+        (["http://127.0.0.1:1/v1"], 2, "name a command"),
+        (["http://127.0.0.1:1/v1", "no-such-program"], 2, "there is no command no-such-program"),
+        (["--minutes", "0", "http://127.0.0.1:1/v1", "true"], 1, "no model at"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert when_served.main(words) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {said}")
