@@ -224,8 +224,8 @@ CHANGES_NOTHING: dict[str, Any] = {
     "tasks": ("builtin",), "kernelbook_samples": 1, "kernelbench_samples": 1, "kernelbench_root": "x",
     "column": ("code=x",), "exclude_flagged": True, "samples": 3, "model": "named-or-found-on-the-server",
     "vllm_url": "http://elsewhere/v1", "api_key": "k", "batch_size": 3, "answer_timeout": 5, "max_turns": 9,
-    "retry_failed": True, "output": "elsewhere", "save_interval": 3, "device": "cpu", "bench_workers": 3, "bench_concurrency": 3,
-    "bench_idle": 5.0, "bench_cpus": 2.0, "bench_nodes": "labelled",
+    "retry_failed": True, "output": "elsewhere", "save_interval": 3, "device": "cpu",
+    "bench_workers": 3, "bench_concurrency": 3, "bench_idle": 5.0, "bench_cpus": 2.0, "bench_nodes": "labelled",
     "max_hours": 1.0, "max_tokens_total": 5, "max_gpu_hours": 1.0, "ray_address": "a:1", "dry_run": True,
     "log_format": "json", "shard": "2/3",
 }  # fmt: skip
