@@ -67,7 +67,9 @@ def _times(verdict: Verdict) -> Iterator[str]:
     if kernel is None or reference is None or verdict.speedup is None or not kernel.median_ms > 0:
         return
     quotient = reference.median_ms / kernel.median_ms
-    if math.isfinite(quotient) and not math.isclose(quotient, verdict.speedup, rel_tol=1e-6):
+    # One that is no number is told of by itself.
+    both = math.isfinite(quotient) and math.isfinite(verdict.speedup)
+    if both and not math.isclose(quotient, verdict.speedup, rel_tol=1e-6):
         yield f"a speedup of {verdict.speedup:g}, by its times {quotient:g}"
 
 

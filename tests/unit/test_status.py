@@ -226,7 +226,8 @@ def test_watching_shows_what_comes_and_ends_with_the_run(
     grower.start()
     lines = [json.loads(line) for line in shown(capsys, store.uri, "--watch", "1", "--json").splitlines()]
     grower.join()
-    assert [line["episodes"] for line in lines] == [24, 32]
+    told = [line["episodes"] for line in lines]
+    assert (told[0], told[-1], set(told)) == (24, 32, {24, 32}), "how often it looks before they come is the machine's"
     assert lines[-1]["state"] == "finished"
     assert len(opened) == len(set(opened)) == 4, "a part is read once"
 
