@@ -112,7 +112,7 @@ def test_a_clock_that_jumps_is_not_noticed(
     sign: int, draw: random.Random, command: Command, clock: Clock, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     with running(arguments, tmp_path / "log", command.env | clock.env) as run:
         run.wait_for_rows(output, draw.randint(1, 3))
         later(draw, 2.0)
