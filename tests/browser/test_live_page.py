@@ -22,16 +22,15 @@ def url(tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "kb_ray.report", str(tmp_path / "store"), "--live", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found is not None
-        yield found[0]
-        process.send_signal(signal.SIGINT)
         try:
-            code = process.wait(timeout=30)
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found is not None
+            yield found[0]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 0
         finally:
             # Leaving Popen waits for it, however long it stays.
             process.kill()
-        assert code == 0
 
 
 def test_the_page_waits_for_a_run_follows_it_and_keeps_what_was_chosen(tmp_path: Path, url: str, tab: Watched) -> None:
