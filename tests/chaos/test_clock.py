@@ -137,6 +137,8 @@ def _has(pid: int, library: Path) -> bool:
         return False
 
 
+# Ray's own processes find no rest after the jump, and all takes minutes.
+@ONLY_IN_CHAOS
 def test_a_machine_whose_clock_jumps_finishes_its_job(draw: random.Random, clock: Clock, tmp_path: Path) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
