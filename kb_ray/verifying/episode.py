@@ -108,6 +108,8 @@ def _turns(episode: Episode, rules: Rules) -> Iterator[Found]:
     turns, best, right = len(episode.turns), episode.best_turn, best_turn(episode.turns)
     if rules.policy is not None and turns > rules.policy.max_turns:
         yield "turns", f"{turns} turns, the run allows {rules.policy.max_turns}"
+    if episode.error is not None and episode.stop_reason not in _UNDECIDED:
+        yield "stop", f"it has an error, and stop_reason is {episode.stop_reason}"
     if best != right and (best is None or 0 <= best < turns):
         yield "turns", f"best_turn is {best}, by its verdicts it is {right}"
 

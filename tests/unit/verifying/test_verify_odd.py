@@ -155,6 +155,11 @@ def test_an_end_at_no_time_in_utc_is_a_fault(store: Store, moment: str) -> None:
     assert kinds(store) == ["row"]
 
 
+def test_an_error_of_an_episode_that_ended_by_its_verdicts_is_a_fault(store: Store) -> None:
+    change_episode(store, lambda one: one.model_copy(update={"error": "the server left"}))
+    assert kinds(store) == ["stop"]
+
+
 def test_a_sample_below_nought_is_a_fault(store: Store) -> None:
     add(store, lambda one: renamed(one, sample=-3))
     [fault] = check(store).faults
