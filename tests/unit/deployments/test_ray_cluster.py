@@ -65,7 +65,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("home")
     (home / ".ray").mkdir()
     (home / ".ray" / "auth_token").write_text("not-a-real-token")
-    with pytest.MonkeyPatch.context() as patch, moto.mock_aws():
+    # In this order, so that what moto puts into the environment does not outlive it.
+    with moto.mock_aws(), pytest.MonkeyPatch.context() as patch:
         for name, value in {"HOME": home, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
             patch.setenv(name, str(value))
         patch.setenv("AWS_DEFAULT_REGION", "us-west-2")
