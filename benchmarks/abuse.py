@@ -94,7 +94,7 @@ async def measure(options: argparse.Namespace, draw: random.Random) -> dict[str,
         async with asyncio.timeout(_READY_S):
             while bench.stats.ready < options.workers:
                 await asyncio.sleep(0.2)
-        folders, idle = leftovers.folders(await bench.worker_stats()), await pool.inside()
+        idle = await pool.inside()
         before = await pool.speed(range(100, 100 + options.honest))
         mixed = _mixed(options.candidates, options.honest, draw)
         started = time.monotonic()
@@ -108,7 +108,6 @@ async def measure(options: argparse.Namespace, draw: random.Random) -> dict[str,
     report = _report(options, outcomes, seconds, (before, after)) | {"idle": idle, "left": left}
     report |= {"infra_retries": bench.stats.infra_retries, "restarts": restarts}
     report["new_outside"] = {where: sorted(found - outside[where]) for where, found in leftovers.outside().items()}
-    report["folders_left"] = [str(folder) for folder in folders if folder.exists()]
     report["faults"] = _faults(report)
     return report
 
@@ -210,7 +209,7 @@ def _faults(report: dict[str, Any]) -> list[str]:
         if left[what] > idle[what] + allowed:
             faults.append(f"{what}: {left[what]:.0f} left, {idle[what]:.0f} before")
     faults += [f"{where} left: {', '.join(found)[:200]}" for where, found in report["new_outside"].items() if found]
-    return faults + [f"{folder} is still there" for folder in report["folders_left"]]
+    return faults
 
 
 def render(report: dict[str, Any]) -> str:

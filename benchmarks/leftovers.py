@@ -6,7 +6,6 @@ Looks from outside, in /proc and the folders of evaluators. Judges nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from kb_ray.bench.sweep import base_dir
 MIB = 1 << 20
 
 
-def folders(workers: Iterable[WorkerStats]) -> list[Path]:
+def _folders(workers: Iterable[WorkerStats]) -> list[Path]:
     """Of their evaluators."""
     return [folder for worker in workers for folder in base_dir().glob(f"{worker.name}-*")]
 
@@ -29,18 +28,20 @@ def inside(workers: Iterable[WorkerStats]) -> dict[str, Any]:
     trusted = [pid for worker in known for pid in worker.pids.values()]
     return {
         "processes": sum(len(_descendants(worker.pid)) for worker in known),
-        "recorded_groups": sum(len(list(folder.glob("*/groups/*"))) for folder in folders(known)),
-        "files": sum(len(files) + len(below) for folder in folders(known) for _, below, files in os.walk(folder)),
+        "recorded_groups": sum(len(list(folder.glob("*/groups/*"))) for folder in _folders(known)),
+        "files": sum(len(files) + len(below) for folder in _folders(known) for _, below, files in os.walk(folder)),
         "trusted_mib": sum(_resident(pid) for pid in trusted) / MIB,
         "trusted_descriptors": sum(map(_descriptors, trusted)),
     }
 
 
 def outside() -> dict[str, set[str]]:
-    """Where files and memory that outlast a process would be."""
+    """What outlasts a process, by where it is; the folder that all evaluators share counts by what is in it."""
+    base = base_dir()
+    temporary = {entry.name for entry in base.parent.iterdir() if entry != base}
     shared = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
     return {
-        "temporary files": {entry.name for entry in Path(tempfile.gettempdir()).iterdir()},
+        "temporary files": temporary | {f"{base.name}/{entry.name}" for entry in base.glob("*")},
         "shared memory": {entry.name for entry in Path("/dev/shm").iterdir()},
         "segments": {line.split()[1] for line in shared},
     }

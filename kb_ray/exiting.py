@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -22,6 +24,25 @@ def exit_on_signals() -> None:
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[Callable[[], int]]:
+    """SIGTERM interrupts as Ctrl-C does, within an event loop too. Yields what tells the exit code of a process that
+    was interrupted. Entered before Ray is joined, which keeps it. For the main thread; elsewhere nothing changes."""
+    received = list[int]()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    try:
+        yield lambda: 128 + (received or [signal.SIGINT])[0]
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def end(main: Callable[[], int]) -> NoReturn:

@@ -1,21 +1,20 @@
 """`python -m kb_ray.train sft|best-of-n|grpo|tritonrl`: train a LoRA adapter on traces or pairs, on its best answers,
 by reinforcement, or on pairs and then on its best answers.
 
-Exit code: 0 trained, 1 the loss was no number or a store failed, 2 unusable input, 130 stopped by Ctrl-C: started
-again it goes on from its last checkpoint.
+Exit code: 0 trained, 1 the loss was no number or a store failed, 2 unusable input, 130 and 143 stopped by Ctrl-C and
+SIGTERM: started again it goes on from its last checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 
 from kb_ray import cluster
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError, KbRayError
-from kb_ray.exiting import end
+from kb_ray.exiting import end, sigterm_as_ctrl_c
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.starting import shaped
@@ -38,14 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if given else 2
     # As the second document starts it.
     command, rest = ("tritonrl", given) if given[0].partition("=")[0] == "--stage" else (given[0], given[1:])
-    try:
-        return _train(command, rest)
-    except KbRayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        print("stopped: start the same command again to go on from the last checkpoint", file=sys.stderr)
-        return 128 + signal.SIGINT
+    with sigterm_as_ctrl_c() as exit_code:
+        try:
+            return _train(command, rest)
+        except KbRayError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2 if isinstance(error, ConfigError) else 1
+        except KeyboardInterrupt:
+            print("stopped: start the same command again to go on from the last checkpoint", file=sys.stderr)
+            return exit_code()
 
 
 def _train(command: str, argv: Sequence[str]) -> int:

@@ -43,6 +43,33 @@ class Looks(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
+class Memory:
+    """What recordings of one GPU work in, kept from one to the next. `stream`: on which it is asked for."""
+
+    def __init__(self, device: torch.device, stream: Any) -> None:
+        with torch.cuda.device(device):
+            self._pool = torch.cuda.MemPool()
+        # PyTorch's allocator of pinned memory refuses the next recording once none is left of those before: this one
+        # stays, and is never replayed.
+        self._keeper, _ = _recorded(lambda: torch.zeros(1, device=device), device, stream, self.id)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """By which the allocator knows it."""
+        found: tuple[int, int] = self._pool.id
+        return found
+
+    def held(self) -> int:
+        """Bytes."""
+        return sum(segment["total_size"] for segment in torch.cuda.memory_snapshot(self.id))
+
+    def close(self) -> None:
+        """Gives all of it back; there must be no other recording any more."""
+        self._keeper.reset()
+        # Its destructor empties this pool alone.
+        del self._pool
+
+
 class Place:
     """Where recordings of one GPU work, one after another: a stream and memory of their own.
 
@@ -53,30 +80,24 @@ class Place:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.stream = device, torch.cuda.Stream(device)
-        self._memory: Any = None
+        self._memory: Memory | None = None
 
     def pool(self) -> tuple[int, int]:
         """The id of its memory, which is that of the former recording; there must be none that is still replayed."""
         if self._memory is None:
-            with torch.cuda.device(self.device):
-                self._memory = torch.cuda.MemPool()
-        found: tuple[int, int] = self._memory.id
-        return found
+            self._memory = Memory(self.device, self.stream)
+        return self._memory.id
 
     def trim(self) -> None:
         """Gives memory back where there is much of it."""
-        if self._memory is not None and self._held() > _KEPT:
-            # Its destructor empties this pool alone.
-            self._memory = None
+        if self._memory is not None and self._memory.held() > _KEPT:
+            self.drop()
 
     def drop(self) -> None:
         """Uses other memory from now on."""
-        self._memory = None
-
-    def _held(self) -> int:
-        """Bytes."""
-        segments = torch.cuda.memory_snapshot(self._memory.id)
-        return sum(segment["total_size"] for segment in segments)
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
 
 class Places:
@@ -111,7 +132,7 @@ class Recording:
         self._place = places.take(device)
         try:
             _make_room(device)
-            self._graph, self._result = _recorded(step, self._place)
+            self._graph, self._result = _recorded(step, device, self._place.stream, self._place.pool())
         except BaseException as error:
             self._place.drop()
             places.give_back(self._place)
@@ -137,35 +158,42 @@ def _make_room(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _recorded(step: Callable[[], Tensor], place: Place) -> tuple[Any, Tensor]:
-    """(graph, what `step` returned).
+def _recorded(
+    step: Callable[[], Tensor], device: torch.device, stream: Any, pool: tuple[int, int]
+) -> tuple[Any, Tensor]:
+    """(graph, what `step` returned). `pool`: the id of the memory that it works in.
 
     Not by `torch.cuda.graph`, which gives all cached memory back before, and collects garbage.
     """
-    graph, pool, current = torch.cuda.CUDAGraph(), place.pool(), torch.cuda.current_stream(place.device)
-    place.stream.wait_stream(current)
-    with torch.cuda.stream(place.stream):
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
         try:
             # Other threads of this process may talk to the GPU meanwhile.
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             result = step()
             graph.capture_end()
         except BaseException:
-            _abandon(graph, place.device, pool)
+            if _abandon(graph, device, pool):
+                # Random numbers count on being recorded until a recording has ended as it should.
+                Memory(device, stream).close()
             raise
-    current.wait_stream(place.stream)
+    current.wait_stream(stream)
     return graph, result
 
 
-def _abandon(graph: Any, device: torch.device, pool: tuple[int, int]) -> None:
+def _abandon(graph: Any, device: torch.device, pool: tuple[int, int]) -> bool:
     """Ends a recording that failed, whatever state it is in: the allocator would else believe that it goes on, and
-    give no cached memory back for as long as the process lives."""
+    give no cached memory back for as long as the process lives. Whether the driver had broken it off."""
+    broken = False
     try:
         graph.capture_end()
     except RuntimeError:
         # Of a recording that the driver has broken off this is raised before the allocator is told.
+        broken = True
         _broken.append(graph)
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(device.index, pool)
             torch._C._cuda_releasePool(device.index, pool)
     graph.reset()
+    return broken

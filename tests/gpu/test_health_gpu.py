@@ -71,17 +71,21 @@ def test_after_an_illegal_access_the_next_verdict_is_right_and_the_canary_costs_
     assert gpu_evaluator.pids() == before
 
 
-def test_who_shares_the_gpu_with_a_hoarder_of_all_its_memory_is_judged_all_the_same(verify_on_gpu: Verify) -> None:
-    everything = first(
+def hoarder(seconds: float) -> str:
+    """Takes all memory of the GPU, and keeps it so long."""
+    return first(
         "hoard = []; import time\n"
         "    while torch.cuda.mem_get_info()[0] > 64 << 20:\n"
         "        size = min(torch.cuda.mem_get_info()[0] - (32 << 20), 8 << 30)\n"
         "        hoard.append(torch.empty(size, dtype=torch.uint8, device=x.device))\n"
-        "    time.sleep(4)\n"
+        f"    time.sleep({seconds})\n"
         "    raise RuntimeError('enough')"
     )
+
+
+def test_who_comes_after_a_hoarder_of_all_memory_is_judged_all_the_same(verify_on_gpu: Verify) -> None:
     verify_on_gpu(KERNEL, LARGE)
-    codes = [everything] + [f"# {i}\n{KERNEL}" for i in range(6)]
+    codes = [hoarder(4)] + [f"# {i}\n{KERNEL}" for i in range(6)]
     with ThreadPoolExecutor(len(codes)) as threads:
         found = [threads.submit(verify_on_gpu, codes[0], LARGE)]
         time.sleep(2.5)
@@ -89,6 +93,21 @@ def test_who_shares_the_gpu_with_a_hoarder_of_all_its_memory_is_judged_all_the_s
         verdicts = [item.result() for item in found]
     assert [v.status for v in verdicts[1:]] == [Status.OK] * 6, [v.error for v in verdicts]
     assert any("repeated_alone" in v.evidence.flags for v in verdicts[1:])
+
+
+def test_who_was_there_before_a_hoarder_of_all_memory_is_judged_all_the_same(verify_on_gpu: Verify) -> None:
+    patient = first(
+        "import time; time.sleep(0 if WAITED else 5); WAITED.append(1)\n"
+        "    spare = torch.empty(1 << 30, dtype=torch.uint8, device=x.device)",
+        f"WAITED = []\n{KERNEL}",
+    )
+    verify_on_gpu(KERNEL, LARGE)
+    with ThreadPoolExecutor(2) as threads:
+        early = threads.submit(verify_on_gpu, patient, LARGE)
+        time.sleep(2)
+        threads.submit(verify_on_gpu, hoarder(8), LARGE).result()
+        verdict = early.result()
+    assert (verdict.status, "repeated_alone" in verdict.evidence.flags) == (Status.OK, True), verdict.error
 
 
 @pytest.fixture

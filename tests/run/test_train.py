@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,34 @@ def test_grpo_tries_judges_learns_and_keeps_all_of_it(command: Command, tmp_path
     assert "KernelQuality/FormatRate" in lines[0]
     assert checkpoints.latest(open_store(str(output))) is not None
     assert checkpoints.adapter_folder(output).joinpath("adapter_model.safetensors").is_file()
+
+
+def test_a_run_that_is_told_to_stop_lets_go_of_its_output_and_goes_on(command: Command, tmp_path: Path) -> None:
+    model, output = tiny.make_model(tmp_path / "model"), tmp_path / "run"
+    given = [
+        "grpo", f"model_name={model}", f"output={output}", "--tasks", "builtin:1", "--batch-size", "1", "--group-size",
+        "2", "--max-tokens", "8", "--checkpoint-every", "1", "--prompt-option", "terse", "--allow-untimed", "--steps",
+        "1000", "--bench-workers", "1", "--n-correctness", "2", "--no-exclude-flagged", "--no-tensorboard-enabled",
+    ]  # fmt: skip
+    over = [0]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(
+            [sys.executable, "-m", "kb_ray.train", *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT, env={**os.environ, **command.env, "OMP_NUM_THREADS": "1"},
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            for line in iter(process.stdout.readline, ""):
+                over += [int(found) for found in re.findall(r"batches, (\d+) of them over", line)]
+                if line.startswith("batch "):
+                    break
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=120)
+        assert process.returncode == 128 + number, said
+        assert said.splitlines()[-1].startswith("stopped: "), said
+        assert "logging.cc" not in said
+        assert all(json.loads(path.read_text())["released"] for path in (output / "leases").glob("*.json"))
+    assert len(over) == 3
+    assert over[0] == over[1] == 0 < over[2]
 
 
 def test_sft_in_two_processes_learns_pairs_and_goes_on(command: Command, tmp_path: Path) -> None:

@@ -146,6 +146,12 @@ def blame_death(
     return status, _stage(status, phase), detail(status, f"the process {how} {where}", detail=tail)
 
 
+def may_be_company(status: Status, stage: Stage) -> bool:
+    """Whether it could be the fault of whoever was on the card too. Those stop while one is timed, and keep their
+    memory."""
+    return status is Status.OOM or (status is Status.TIMEOUT and stage is not Stage.TIMING)
+
+
 def blame_timeout(phase: str, timeout_s: float) -> Blame:
     what = {"load": "import", "build": "construction", "first_call": "first call (compilation included)"}
     message = f"{what.get(phase, 'execution')} did not finish within {timeout_s:g} s"

@@ -62,8 +62,7 @@ class Evaluation:
             verdict = inspected(self.request, self.references, self.slot, self.found)
         else:
             verdict = self._attempt(alone=False)
-        in_company = self.cuda and "shared" in self.found.flags and verdict.stage is not Stage.TIMING
-        if in_company and verdict.status in (Status.OOM, Status.TIMEOUT):
+        if self.cuda and "shared" in self.found.flags and blame.may_be_company(verdict.status, verdict.stage):
             self.found = Findings(self.request, self.card.machine, self.cuda)
             self.found.flags.add("repeated_alone")
             verdict = self._attempt(alone=True)
@@ -119,6 +118,8 @@ class Evaluation:
         child, self.child = self.child, None
         self.cancellation.release()
         if child is not None:
+            if self.slot.met(child):
+                self.found.flags.add("shared")
             # The end of a process takes its CUDA context down: not while somebody is timed.
             with self.slot.shared():
                 child.kill()

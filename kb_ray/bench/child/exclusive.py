@@ -35,6 +35,7 @@ class Slot:
         self._waiting = 0
         self._alone = False
         self._members: list[Pausable] = []
+        self._met: list[Pausable] = []
         self._timed: Pausable | None = None
         self._stopped_s = 0.0
         self._stopped_since: float | None = None
@@ -92,13 +93,16 @@ class Slot:
         """From now on `process` stops while others are alone. Called under `shared`, or by the one that is alone."""
         with self._condition:
             self._members.append(process)
+            if len(self._members) > 1:
+                self._met = list(self._members)
             if self._alone and self._timed is None:
                 self._timed = process
 
     def leave(self, process: Pausable) -> None:
         with self._condition:
-            if process in self._members:
-                self._members.remove(process)
+            for those in (self._members, self._met):
+                if process in those:
+                    those.remove(process)
 
     def clock(self, process: Pausable) -> float:
         """Seconds that `process` could run: a clock that stands while it is stopped."""
@@ -107,6 +111,11 @@ class Slot:
             if self._stopped_since is not None and process is not self._timed:
                 stopped += time.monotonic() - self._stopped_since
             return time.monotonic() - stopped
+
+    def met(self, process: Pausable) -> bool:
+        """Whether another one has been a member at any time since `process`, which still is one, has joined."""
+        with self._condition:
+            return process in self._met
 
     @property
     def crowd(self) -> int:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray.bench.child.blame import may_be_company
 from kb_ray.bench.child.card import Budget
 from kb_ray.bench.child.exclusive import Slot
+from kb_ray.records import Stage, Status
 
 
 class Process:
@@ -72,6 +74,36 @@ def test_a_process_that_begins_while_one_is_alone_is_that_one(processes: list[Pr
         began = slot.clock(processes[0])
         time.sleep(0.02)
         assert slot.clock(processes[0]) >= began + 0.02
+
+
+def test_who_was_on_the_card_together_has_met_whoever_came_first(processes: list[Process]) -> None:
+    slot, (early, late) = Slot(), processes
+    slot.join(early)
+    assert not slot.met(early)
+    slot.join(late)
+    assert slot.met(early)
+    assert slot.met(late)
+    slot.leave(late)
+    assert slot.met(early)
+    slot.leave(early)
+    slot.join(late)
+    assert not slot.met(late)
+
+
+@pytest.mark.parametrize(
+    ("status", "stage", "repeated"),
+    [
+        (Status.OOM, Stage.FULL, True),
+        (Status.OOM, Stage.TIMING, True),
+        (Status.TIMEOUT, Stage.FULL, True),
+        (Status.TIMEOUT, Stage.TIMING, False),
+        (Status.MISMATCH, Stage.FULL, False),
+    ],
+)
+def test_memory_of_those_that_are_stopped_counts_and_their_time_does_not(
+    status: Status, stage: Stage, repeated: bool
+) -> None:
+    assert may_be_company(status, stage) == repeated
 
 
 def test_alone_waits_for_shared_and_new_shared_waits_for_it() -> None:

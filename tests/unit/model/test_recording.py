@@ -13,15 +13,25 @@ from kb_ray.model.recording import Looks, Places, Recording, RecordingFailed
 CUDA = torch.device("cuda", 0)
 
 
+class Bytes:
+    """Memory on no GPU."""
+
+    def __init__(self, held: int) -> None:
+        self._held, self.closed, self.id = held, False, (0, 1)
+
+    def held(self) -> int:
+        return self._held
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class Somewhere(recording.Place):
     """A place on no GPU, whose memory comes to `held` bytes."""
 
     def __init__(self, device: torch.device, held: int = 0) -> None:
-        self.device, self.held = device, held
-        self._memory: Any = "memory"
-
-    def _held(self) -> int:
-        return self.held
+        self.device, self.stream = device, None
+        self._memory: Any = Bytes(held)
 
 
 class Graph:
@@ -64,11 +74,12 @@ def test_a_place_has_one_user_at_a_time_and_is_used_again() -> None:
     assert places.take(CUDA) is not first
 
 
-@pytest.mark.parametrize(("held", "kept"), [(recording._KEPT, "memory"), (recording._KEPT + 1, None)])
-def test_memory_is_kept_up_to_a_bound(held: int, kept: str | None) -> None:
+@pytest.mark.parametrize(("held", "kept"), [(recording._KEPT, True), (recording._KEPT + 1, False)])
+def test_memory_is_kept_up_to_a_bound(held: int, kept: bool) -> None:
     place = Somewhere(CUDA, held)
+    memory = place._memory
     Places(Somewhere).give_back(place)
-    assert place._memory == kept
+    assert (place._memory is memory, memory.closed) == (kept, not kept)
 
 
 @pytest.mark.parametrize(("free", "emptied"), [(recording._LOW, 0), (recording._LOW - 1, 1)])
