@@ -18,23 +18,6 @@ OUTSIDE = changed("out_ptr + offsets, tl.maximum(x + y, 0.0), mask=mask", "out_p
 HOARD = first("hoard = torch.empty(8 << 30, dtype=torch.uint8, device=x.device).fill_(1)")
 
 
-@pytest.fixture
-def used() -> Callable[[], int]:
-    """Bytes of the first GPU in use, as the driver tells them, without a context of ours."""
-    import ctypes
-
-    lib = ctypes.CDLL("libnvidia-ml.so.1")
-    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
-    assert lib.nvmlInit_v2() == 0
-    assert lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
-
-    def read() -> int:
-        assert lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
-        return int(memory[2])
-
-    return read
-
-
 @pytest.mark.parametrize(
     ("code", "status"),
     [

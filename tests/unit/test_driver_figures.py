@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.driver import figures, table
+from benchmarks.driver import beyond, figures, table
 from benchmarks.driver.actor import MEAN_S, SPANS, SleepingActor
 from benchmarks.driver.delays import drawn
 from benchmarks.driver.resume import resumed, without_index
@@ -20,6 +20,8 @@ from kb_ray.model.completer import Request
 from kb_ray.model.openai_http import OpenAICompleter
 from kb_ray.records import Candidate, Message, Sampling
 from kb_ray.tasks import Sources, plan
+from kb_ray.traces.layout import list_parts
+from kb_ray.traces.store import LocalStore
 from tests.unit.traces.examples import make_episode
 
 
@@ -49,6 +51,16 @@ def test_the_cost_of_an_episode_is_that_of_those_around_it() -> None:
     assert found is not None
     assert (found["wall_s"], found["cpu_s"]) == (pytest.approx(1 / 15), pytest.approx(1 / 30)), "60 verdicts a second"
     assert figures.per_episode(samples, around=5, window=1) is None
+
+
+def test_puts_that_are_counted_are_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beyond, "SECONDS", 0.05)
+    found = beyond.puts(str(tmp_path), make_episode(), per_part=3)
+    store = LocalStore(str(tmp_path))
+    parts = list_parts(store)
+    assert len(parts) >= 8 + 64, "one round of one writer, and one of eight"
+    assert {len(store.get(part) or b"") / 1024 for part in parts} == {found["kib"]}
+    assert min(found["puts_per_s_1"], found["puts_per_s_8"]) > 0 < found["slowest_s_8"]
 
 
 def test_only_the_time_in_which_work_waited_counts_as_idle() -> None:
