@@ -17,12 +17,16 @@ from typing import Any
 from benchmarks.driver.delays import drawn
 from kb_ray.bench.actor import WorkerStats
 from kb_ray.bench.neighbours import GpuUse
+from kb_ray.bench.protocol import VERIFIER_VERSION, BenchSettings, judged
 from kb_ray.bench.seats import Seats
 from kb_ray.bench.site import Site, site
-from kb_ray.records import Environment, ErrorDetail, Evidence, Stage, Status, Verdict
+from kb_ray.records import Environment, ErrorDetail, Evidence, Stage, Status, Task, Verdict
 
 MEAN_S, SPANS = "KB_DRIVER_BENCH_S", "KB_DRIVER_SPANS"
 WRONG_TURNS = 3
+_TESTS = BenchSettings().n_correctness
+_ABOUT = "0" * 32
+"""Where a verdict says which candidate it is about."""
 
 
 class SleepingActor:
@@ -42,7 +46,8 @@ class SleepingActor:
 
     def evaluate(self, request_json: str) -> str:
         """A verdict on nothing, after a while."""
-        name = json.loads(request_json)["request_id"]
+        request = json.loads(request_json)
+        name, task = request["request_id"], request["task"]
         if not self._seats.take(name):
             return json.dumps({"request_id": name, "infra": "called back", "called_back": True})
         began = time.monotonic()
@@ -50,7 +55,8 @@ class SleepingActor:
         self._spans.append((began, time.monotonic()))
         self._seats.leave()
         verdict = self._wrong if int(name.rpartition("-")[2]) < WRONG_TURNS else self._right
-        return f'{{"request_id":{json.dumps(name)},"verdict":{verdict}}}'
+        about = judged(Task.model_construct(reference_code=task["reference_code"]), request["kernel_code"])
+        return f'{{"request_id":{json.dumps(name)},"verdict":{verdict.replace(_ABOUT, about)}}}'
 
     def call_back(self, request_id: str) -> bool:
         """As the real one."""
@@ -91,10 +97,11 @@ def _verdict(status: Status) -> str:
             max_abs_error=1.9, max_rel_error=2.6, wrong_elements=3071, total_elements=4096,
         )  # fmt: skip
     found = Verdict.of(
-        status, Stage.FULL, tests_total=8, tests_passed=8 if status is Status.OK else 0, error=error,
+        status, Stage.FULL, tests_total=_TESTS, tests_passed=_TESTS if status is Status.OK else 0, error=error,
         evidence=Evidence(kernel_launches=9, kernels=("scale_kernel",), torch_ops={"aten::empty_like": 9},
                           generalises={"shape": "ok", "dtype": "ok"}, input_bytes=16384, sandbox_level="full"),
         env=Environment(device="cpu", torch="2.13.0", triton="3.7.1", python="3.12", host="bench"),
-        verifier_version="1", seconds={"queue": 0.01, "load": 0.3, "compile": 0.5, "check": 0.4, "total": 1.2},
+        verifier_version=VERIFIER_VERSION, judged=_ABOUT,
+        seconds={"queue": 0.01, "load": 0.3, "compile": 0.5, "check": 0.4, "total": 1.2},
     )  # fmt: skip
     return found.model_dump_json()

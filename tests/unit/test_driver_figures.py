@@ -15,6 +15,7 @@ from benchmarks.driver.delays import drawn
 from benchmarks.driver.resume import resumed, without_index
 from benchmarks.driver.runs import Setting, model_server, write_tasks
 from kb_ray.bench.actor import BenchActor, Reply
+from kb_ray.bench.protocol import BenchRequest, judged
 from kb_ray.extract import extract
 from kb_ray.model.completer import Request
 from kb_ray.model.openai_http import OpenAICompleter
@@ -94,8 +95,12 @@ def test_a_sleeping_actor_answers_as_a_real_one(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(MEAN_S, "0.01")
     monkeypatch.setenv(SPANS, str(tmp_path))
     actor = SleepingActor("cpu", 1, "a")
-    replies = [Reply.model_validate_json(actor.evaluate(json.dumps({"request_id": f"e-{i}"}))) for i in range(4)]
-    assert [reply.verdict is not None and reply.verdict.correct for reply in replies] == [False, False, False, True]
+    task = make_episode().task
+    asked = [BenchRequest(request_id=f"e-{i}", task=task, kernel_code=f"x = {i}") for i in range(4)]
+    verdicts = [Reply.model_validate_json(actor.evaluate(one.model_dump_json())).verdict for one in asked]
+    assert [verdict is not None and verdict.correct for verdict in verdicts] == [False, False, False, True]
+    about = [judged(task, one.kernel_code) for one in asked]
+    assert [verdict and verdict.judged for verdict in verdicts] == about
     actor.stop()
     assert len(json.loads((tmp_path / "a.json").read_text())) == 4
 
