@@ -26,6 +26,11 @@ from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.records import Status, Verdict
 
+_FIELDS = {
+    "n_correctness": "n_correctness", "n_trials": "n_trials", "timeout": "timeout_s", "torch_ops": "torch_ops",
+    "generalise": "generalise", "baseline": "baseline", "measure_performance": "measure_performance", "tf32": "tf32",
+}  # fmt: skip
+"""Option -> field of BenchSettings."""
 _ON_RAY = 64
 """Requests under way at once where a cluster evaluates them: its pool holds what its workers have no place for."""
 
@@ -43,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.candidate is not None and options.reference is None:
         parser.error("--reference REF.py is needed: the PyTorch program to compare with")
     try:
-        return _recheck(options) if options.recheck else _many(options) if options.jsonl else _one(options)
+        return (
+            _recheck(options, _given(argv)) if options.recheck else _many(options) if options.jsonl else _one(options)
+        )
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,7 +66,8 @@ def show(verdict: Verdict) -> str:
         medians = f"kernel {kernel.median_ms:.4f} ms, reference {reference.median_ms:.4f} ms (medians)"
         lines.append(f"speedup {verdict.speedup:.2f}x: {medians}")
     elif verdict.correct:
-        lines.append("not timed: there is no GPU, the Triton interpreter ran")
+        why = "there is no GPU, the Triton interpreter ran" if verdict.env.device == "cpu" else "only checked"
+        lines.append(f"not timed: {why}")
     if verdict.error is not None:
         lines.append(f"{verdict.error.category}: {verdict.error.message}")
         lines.extend(f"    {line}" for line in verdict.error.detail.splitlines())
@@ -99,7 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--tf32", action="store_true", help="allow TF32 on both sides")
     parser.add_argument("--ray", action="store_true", help="evaluate in the pool of the Ray cluster at RAY_ADDRESS")
-    parser.add_argument("--recheck", metavar="STORE", help="verify the kernels of a trace store again")
+    parser.add_argument(
+        "--recheck", metavar="STORE",
+        help="verify the kernels of a trace store again, as it says but for what is named here",
+    )  # fmt: skip
     parser.add_argument("--output", metavar="STORE", help="with --recheck: a new store with the new verdicts")
     parser.add_argument("--jsonl-out", type=Path, metavar="FILE", help="with --recheck: one line for each kernel")
     parser.add_argument(
@@ -152,15 +163,11 @@ def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str,
     row: Any = None
     try:
         row = _json(text, f"line {number}")
-        missing = {"kernel_code", "problem_code"} - set(row if isinstance(row, dict) else ())
-        if missing:
-            raise ConfigError(f"line {number} has no {' and no '.join(sorted(missing))}")
-        if not (isinstance(row["kernel_code"], str) and isinstance(row["problem_code"], str)):
-            raise ConfigError(f"line {number}: kernel_code and problem_code must be text")
+        kernel, reference = _sources(row, number)
         verdict = _evaluate(
             options,
-            kernel_code=row["kernel_code"],
-            reference_code=row["problem_code"],
+            kernel_code=kernel,
+            reference_code=reference,
             input_shapes=row.get("input_shapes"),
             kernel_name=str(row.get("id", number)),
         )
@@ -169,16 +176,45 @@ def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str,
     return {"id": row.get("id", number), **answer(verdict)}, verdict.status
 
 
-def _recheck(options: argparse.Namespace) -> int:
+def _sources(row: Any, number: int) -> tuple[str, str]:
+    """Kernel and reference of a row, by the names of the Python API."""
+    given = set(row if isinstance(row, dict) else ())
+    references = sorted({"problem_code", "reference_torch_code"} & given)
+    missing = sorted({"kernel_code"} - given) + ([] if references else ["problem_code"])
+    if missing:
+        raise ConfigError(f"line {number} has no {' and no '.join(missing)}")
+    if len(references) > 1:
+        raise ConfigError(f"line {number} has {' and '.join(references)}: give one of them")
+    found = row["kernel_code"], row[references[0]]
+    if not all(isinstance(code, str) for code in found):
+        raise ConfigError(f"line {number}: kernel_code and {references[0]} must be text")
+    return found
+
+
+def _given(argv: list[str] | None) -> dict[str, Any]:
+    """Fields of BenchSettings, but for the device, that the command line names."""
+    parser = _parser()
+    parser.set_defaults(**dict.fromkeys(_FIELDS, argparse.SUPPRESS))
+    options = vars(parser.parse_args(argv))
+    return {field: options[name] for name, field in _FIELDS.items() if name in options}
+
+
+def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
+    """As the store's kernels were verified, but for what the command line says."""
     # Stores need pyarrow: only who reads one waits for it.
-    from kb_ray.bench.recheck import recheck
+    from kb_ray.bench.recheck import recheck, settings_of
 
     device = ("cuda" if options.ray else local_device()) if options.device == "auto" else options.device
-    counts = {"n_correctness": options.n_correctness, "n_trials": options.n_trials}
     try:
-        settings = BenchSettings(**counts, device=device, **_policy(options))
+        BenchSettings(**given)
+        stored = settings_of(options.recheck)
+        settings = BenchSettings(**stored | given, device=device)
     except ValidationError as error:
         raise ConfigError(invalid(error)) from None
+    changed = sorted(
+        f"{name} {stored.get(name, 'not said')} -> {given[name]}" for name in given if stored.get(name) != given[name]
+    )
+    print(f"settings: those of the run{', but ' if changed else ''}{', '.join(changed)}", flush=True)
     changes = recheck(
         options.recheck, settings, _evaluator(options), _at_once(options), lambda line: print(line, flush=True),
         options.jsonl_out, options.output,
@@ -189,13 +225,8 @@ def _recheck(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace, **what: Any) -> Verdict:
     device = None if options.device == "auto" else options.device
-    counts = {"n_correctness": options.n_correctness, "n_trials": options.n_trials}
-    return _evaluator(options)(bench_request(**what, **counts, device=device, **_policy(options)))
-
-
-def _policy(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("torch_ops", "generalise", "baseline", "measure_performance", "tf32")
-    return {"timeout_s": options.timeout} | {name: getattr(options, name) for name in names}
+    policy = {field: getattr(options, name) for name, field in _FIELDS.items()}
+    return _evaluator(options)(bench_request(**what, **policy, device=device))
 
 
 def _evaluator(options: argparse.Namespace) -> Callable[[BenchRequest], Verdict]:

@@ -62,9 +62,7 @@ class Recheck:
 
     def run(self) -> Changes:
         """Verify what neither output has yet. ConfigError, StoreError where a store cannot be used."""
-        stored = read_run(self.store)
-        if stored is None:
-            raise ConfigError(f"{self.store.uri} holds no traces: name the --output of a run")
+        stored = _run_of(self.store)
         done = rows_done(self.jsonl, self.settings) if self.jsonl is not None else set()
         changes = Changes()
         run, sink = self._output(stored)
@@ -129,6 +127,21 @@ class Recheck:
         self.output.check_writable()
         info = open_run(self.output, renewed_run(stored, self.settings, self.store.uri))
         return info, TraceSink(self.output)
+
+
+def _run_of(store: Store) -> RunInfo:
+    stored = read_run(store)
+    if stored is None:
+        raise ConfigError(f"{store.uri} holds no traces: name the --output of a run")
+    return stored
+
+
+def settings_of(uri: str) -> dict[str, Any]:
+    """How a store's kernels were verified, as fields of BenchSettings, but for the device; what it does not say is left
+    out. ConfigError where it holds no traces."""
+    told = {name.replace("-", "_"): value for name, value in _run_of(open_store(uri)).identity.items()}
+    told["timeout_s"] = told.get("timeout")
+    return {name: told[name] for name in BenchSettings.model_fields if name != "device" and told.get(name) is not None}
 
 
 def renewed_run(stored: RunInfo, settings: BenchSettings, source: str) -> RunInfo:

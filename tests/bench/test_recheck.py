@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray.bench.__main__ import main
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, BenchSettings
 from kb_ray.bench.recheck import Changes, recheck
 from kb_ray.errors import ConfigError
@@ -49,6 +50,28 @@ def evaluate(verify: Verify) -> Callable[[BenchRequest], Verdict]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("names", [("n-correctness", "torch-ops"), ("n_correctness", "torch_ops")])
+def test_kernels_are_verified_as_their_run_did_it_but_for_what_is_named(
+    names: tuple[str, str], store: LocalStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traces of generation and of training name their settings differently."""
+    told = store.get("run.json")
+    assert told is not None
+    identity = {"model": "m", names[0]: 7, names[1]: "forbid", "timeout": 12.5, "device": "cuda"}
+    store.replace("run.json", json.dumps(json.loads(told) | {"identity": identity}).encode())
+    asked = list[BenchRequest]()
+
+    def evaluate(request: BenchRequest) -> Verdict:
+        asked.append(request)
+        return Verdict.of(Status.MISMATCH, Stage.FULL, verifier_version=VERIFIER_VERSION)
+
+    monkeypatch.setattr("kb_ray.bench.__main__.evaluate_here", evaluate)
+    assert main(["--recheck", store.uri, "--device", "cpu", "--tf32", "--timeout", "12.5"]) == 0
+    wanted = BenchSettings(n_correctness=7, torch_ops="forbid", timeout_s=12.5, tf32=True, device="cpu")
+    assert {request.settings for request in asked} == {wanted}
+    assert "settings: those of the run, but tf32 True\n" in capsys.readouterr().out
 
 
 def test_changes_are_told_and_written_and_the_old_store_stays(

@@ -16,13 +16,14 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from kb_ray import cluster
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.records import Status, Verdict
-from tests.threats.record import Case, Device, Honest, Threat, honest, label, threats
+from tests.threats.record import Case, Device, Honest, Threat, honest, label, said, threats
 from tests.threats.running import canary, complaints, request_for
 
 Evaluate = Callable[[BenchRequest], Verdict]
@@ -63,34 +64,49 @@ def _parser() -> argparse.ArgumentParser:
 def _report(cases: Sequence[Case], evaluate: Evaluate, device: Device, at_once: int) -> int:
     """Runs the cases, prints failures as they come and the rates at the end; the exit code."""
     started = time.monotonic()
-    wrong, failed = {Threat: 0, Honest: 0}, 0
+    wrong, failed, untrusted = {Threat: 0, Honest: 0}, 0, list[str]()
     with ThreadPoolExecutor(at_once) as threads:
         work = {threads.submit(_run, case, evaluate, device): case for case in cases}
         for done in as_completed(work):
-            found, false = done.result()
-            failed += bool(found)
-            wrong[type(work[done])] += false
-            for line in found:
+            outcome = done.result()
+            failed += bool(outcome.wrong)
+            wrong[type(work[done])] += outcome.false
+            untrusted += outcome.untrusted
+            for line in outcome.wrong:
                 print(line, flush=True)
     attacks = sum(isinstance(case, Threat) for case in cases)
     print(
         f"false accepts {wrong[Threat]}/{attacks}, false rejects {wrong[Honest]}/{len(cases) - attacks}; "
         f"{failed} cases failed ({device}, {time.monotonic() - started:.0f} s)"
     )
+    if untrusted:
+        # Without a GPU nothing is trusted; with one, a right kernel that is not trusted is never a reward.
+        print(f"right, timed and not trusted, {len(untrusted)} of {len(cases) - attacks} honest ones:")
+        print(*(f"  {line}" for line in sorted(untrusted)), sep="\n")
     return 1 if failed else 0
 
 
-def _run(case: Case, evaluate: Evaluate, device: Device) -> tuple[list[str], bool]:
-    """(what is wrong, whether the verdict itself is a false accept or a false reject) of one case."""
+class Outcome(NamedTuple):
+    """What is wrong with one case; whether its verdict is a false accept or a false reject; right and untrusted."""
+
+    wrong: list[str]
+    false: bool = False
+    untrusted: tuple[str, ...] = ()
+
+
+def _run(case: Case, evaluate: Evaluate, device: Device) -> Outcome:
     try:
         verdict = evaluate(request_for(case, device))
         if isinstance(case, Honest):
             found = case.complaint(verdict)
-            return ([] if found is None else [f"{label(case)}: {found}"]), found is not None
+            if found is not None:
+                return Outcome([f"{label(case)}: {found}"], false=True)
+            doubted = () if verdict.trusted or not verdict.timed else (f"{label(case)}: {said(verdict)}",)
+            return Outcome([], untrusted=doubted)
         found_all = complaints(case, verdict, evaluate(canary(device)))
     except (KbRayError, ValueError) as error:
-        return [f"{label(case)}: no verdict: {' '.join(str(error).split())}"], False
-    return found_all, verdict.status is Status.OK and case.complaint(verdict) is not None
+        return Outcome([f"{label(case)}: no verdict: {' '.join(str(error).split())}"])
+    return Outcome(found_all, false=verdict.status is Status.OK and case.complaint(verdict) is not None)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _is_number(value: Tree) -> bool:
 def _same_number(want: Any, have: Any) -> bool:
     if want == have or (want != want and have != have):
         return True
-    if type(want) is int and type(have) is int:
+    if type(want) is int:
         return False
     try:
         # Python floats are read off tensors as a rule, so they are held to what float32 is held to.

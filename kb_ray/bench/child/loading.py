@@ -15,7 +15,7 @@ import random
 import secrets
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from kb_ray.bench.child import provenance
+from kb_ray.bench.child.defaults import Defaults
 from kb_ray.bench.child.inputs import draw_from_shapes
 from kb_ray.bench.child.tree import flatten
 from kb_ray.records import TensorSpec
@@ -72,6 +73,7 @@ class Program:
     function: Callable[..., Any] | None = None
     model: Any = None
     compiled: Callable[..., Any] | None = None
+    defaults: Defaults = field(default_factory=Defaults)
 
     @classmethod
     def load(cls, request: dict[str, Any], scratch: str, cuda: bool) -> Program:

@@ -20,6 +20,7 @@ import torch
 from kb_ray.bench.child import provenance, wire
 from kb_ray.bench.child.buffers import attach_host
 from kb_ray.bench.child.cuda_ipc import attach_cuda, persisting_l2, reset_persisting_l2
+from kb_ray.bench.child.defaults import Defaults
 from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.loading import Program
 from kb_ray.bench.child.rotation import Rotation
@@ -80,6 +81,17 @@ class Server:
             Kind.FREE: self.free,
         }
 
+    def answer(self, kind: int, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+        """What a command gives. Each program runs under the defaults that it has set itself, and sets no others'."""
+        name = request.get("program", "")
+        known = self.programs.get(name) if kind != Kind.LOAD else None
+        (known.defaults if known else Defaults()).apply()
+        try:
+            return self.commands[kind](request, fds)
+        finally:
+            if name in self.programs:
+                self.programs[name].defaults = Defaults.now()
+
     def attach(self, refs: list[TensorRef], handle: bytes, fds: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
         if not self.cuda or not refs:
             return attach_host(refs, fds)
@@ -90,7 +102,6 @@ class Server:
             torch.cuda.synchronize()
 
     def load(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
-        torch.set_default_dtype(torch.float32)
         allow_tf32(bool(request.get("tf32")))
         program = Program.load(request, self.scratch, self.cuda)
         self.programs[request["program"]] = program

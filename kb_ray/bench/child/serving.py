@@ -37,7 +37,7 @@ def serve(channel: Channel, level: str, cuda: bool, state: provenance.State, scr
 
 def _answer(server: Server, frame: Frame) -> tuple[int, bytes]:
     try:
-        return Kind.DONE, pack(**server.commands[frame.kind](unpack(frame.payload), frame.fds))
+        return Kind.DONE, pack(**server.answer(frame.kind, unpack(frame.payload), frame.fds))
     # SystemExit and KeyboardInterrupt included: a candidate that raises them has failed, not finished.
     except BaseException as error:
         return Kind.RAISED, pack(**describe(error))

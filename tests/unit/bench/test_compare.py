@@ -128,6 +128,12 @@ def test_the_earliest_stage_is_told_whatever_the_order_of_outputs() -> None:
     assert compare(expected, (wrong_value, wrong_dtype, None)).status is Status.WRONG_STRUCTURE
 
 
+@pytest.mark.parametrize(("have", "right"), [(10_000.0, True), (10_000, True), (10_001, False), (10_001.0, False)])
+def test_a_whole_number_is_exact_whatever_type_stands_for_it(have: float, right: bool) -> None:
+    assert (compare(10_000, have).error is None) == right
+    assert compare(10_000.0, have).error is None, "a float is read off a tensor as a rule"
+
+
 @given(st.integers(0, 3), st.integers(0, 23))
 @settings(deadline=None, max_examples=60)
 def test_corrupting_any_element_of_any_output_is_seen_and_located_A36_A53(output: int, element: int) -> None:

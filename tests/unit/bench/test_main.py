@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from kb_ray.bench import api
 from kb_ray.bench.__main__ import main, show
 from kb_ray.bench.sweep import base_dir
-from kb_ray.records import ErrorDetail, Stage, Status, Timing, Verdict
+from kb_ray.records import Environment, ErrorDetail, Stage, Status, Timing, Verdict
+from tests.fixtures_bench import ADD_RELU
+from tests.fixtures_bench import KERNEL as ADD_RELU_KERNEL
 
 PROBLEM = """
 import torch
@@ -102,6 +105,25 @@ def test_jsonl_answers_each_row_once_by_its_id(files: Path, capsys: pytest.Captu
         "a": "ok", "b": "mismatch", "c": "syntax_error", "d": "ok",
     }  # fmt: skip
     assert len(answers) == 4
+
+
+def test_a_row_may_have_a_reference_and_shapes_as_the_python_api_takes_them(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"id": 1, "kernel_code": ADD_RELU_KERNEL, "reference_torch_code": ADD_RELU.reference_code}
+    shapes = {name: spec.model_dump() for name, spec in (ADD_RELU.input_shapes or {}).items()}
+    both = row | {"id": 2, "problem_code": PROBLEM}
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, (row | {"input_shapes": shapes}, both))))
+    assert main(["--jsonl", str(files / "rows.jsonl"), *FEW]) == 2
+    answers = {row["id"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert answers[1]["status"] == "ok"
+    assert answers[2]["error"] == "line 2 has problem_code and reference_torch_code: give one of them"
+
+
+@pytest.mark.parametrize(("device", "why"), [("cpu", "there is no GPU"), ("cuda", "only checked")])
+def test_why_a_right_kernel_was_not_timed_is_what_is_so(device: Literal["cpu", "cuda"], why: str) -> None:
+    verdict = Verdict.of(Status.OK, Stage.FULL, verifier_version="1", env=Environment(device=device))
+    assert f"not timed: {why}" in show(verdict)
 
 
 def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
