@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
 Nodes: TypeAlias = dict[type[ast.AST], list[ast.AST]]
@@ -20,9 +20,11 @@ _ROUNDS = 4
 
 
 class Names:
-    """The paths that the names of one file stand for."""
+    """The paths that the names of one file stand for. `reached`: names that are bound in it, and stand for themselves
+    all the same."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, reached: Collection[str] = ()) -> None:
+        self._reached = frozenset(reached)
         self._paths: dict[str, set[str]] = {}
         self._stars: list[str] = []
         self._bound: set[str] = set()
@@ -55,10 +57,11 @@ class Names:
         return set()
 
     def _of_name(self, name: str) -> set[str]:
+        itself = self._reached & {name}
         if name in self._paths:
-            return self._paths[name]
+            return self._paths[name] | itself
         if name in self._bound:
-            return set()
+            return set(itself)
         return {name, *(f"{module}.{name}" for module in self._stars)}
 
     def _of_item(self, node: ast.Subscript) -> set[str]:

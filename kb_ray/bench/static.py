@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from kb_ray.bench import forbidden
 from kb_ray.bench.names import Names, Nodes, imported, nodes_of, text
+from kb_ray.bench.scopes import builtins_reached
 from kb_ray.categories import CATEGORY_BY_STATUS
 from kb_ray.records import ErrorDetail, Record, Status
 
@@ -50,7 +51,7 @@ def check_static(code: str) -> StaticFinding | None:
         tree = ast.parse(code)
         compile(tree, "candidate", "exec", dont_inherit=True)
         nodes = nodes_of(tree)
-        names = Names(nodes)
+        names = Names(nodes, builtins_reached(code, tree, forbidden.PATHS))
         return _no_kernel(tree, nodes, names, code) or _forbidden(nodes, names, code)
     except SyntaxError as error:
         return _syntax(error, code)
