@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from deployments.adapters import with_adapter
 from deployments.arguments import Options, Variables, check_scaling, checked
+from kb_ray import local_checkpoints
 from kb_ray.errors import ConfigError
 from kb_ray.serve_fields import secret_variables
 
@@ -37,6 +39,9 @@ class ModelArgs(BaseModel):
     """A folder (`/...`, or `./...` from the repository's root), a Hugging Face repository, or s3://..."""
     source_env: str | None = None
     """Environment variable that overrides `source` where it is set."""
+    adapter: str | None = None
+    """A training run's output or one of its checkpoints, a folder or s3://..., that answers in place of `source`, on
+    which it was trained; of a run the latest checkpoint, at the moment of the start. None: `source` as it is."""
     missing: str = "download it, or name another source"
     """What to do where the folder does not exist; told to the user."""
     device: Literal["cpu", "gpu"] = "gpu"
@@ -51,7 +56,7 @@ class ModelArgs(BaseModel):
     engine: Options = {}
     """Engine arguments of vLLM, by their own names (max_model_len, dtype, tensor_parallel_size, ...)."""
     lora: Options | None = None
-    """`lora_config` of ray.serve.llm; None: the base model only."""
+    """`lora_config` of ray.serve.llm, for adapters by their names; None: no such names."""
     env: Variables = {}
     """Environment variables of the processes that serve it, over those of the application's own runtime_env."""
     deployment: Options = {}
@@ -61,6 +66,12 @@ class ModelArgs(BaseModel):
     def _cpu_has_no_accelerator(self) -> ModelArgs:
         if self.device == "cpu" and self.accelerator is not None:
             raise ValueError("accelerator is for device: gpu")
+        return self
+
+    @model_validator(mode="after")
+    def _one_adapter_or_many(self) -> ModelArgs:
+        if self.adapter is not None and self.lora is not None:
+            raise ValueError("adapter and lora exclude each other: one in place of the model, or many beside it")
         return self
 
     @model_validator(mode="after")
@@ -101,12 +112,10 @@ def parse(args: dict[str, Any]) -> AppArgs:
 
 
 def settled(args: dict[str, Any]) -> dict[str, Any]:
-    """`args` with each `source` as this process's environment has it, for a build in another one."""
-    sources = [_named_source(model) for model in parse(args).models]
-    models = [
-        {**model, "source": source, "source_env": None} for model, source in zip(args["models"], sources, strict=True)
-    ]
-    return {**args, "models": models}
+    """`args` with each `source` as this process's environment has it, and of each run the checkpoint that is its latest
+    now, for a build in another process and later. ConfigError where there is no such checkpoint."""
+    models = zip(args["models"], parse(args).models, strict=True)
+    return {**args, "models": [{**given, **_named(model)} for given, model in models]}
 
 
 def serving_args(args: AppArgs) -> dict[str, Any]:
@@ -140,7 +149,7 @@ def _llm_config(model: ModelArgs) -> dict[str, Any]:
     }
     if model.lora is not None:
         config["lora_config"] = model.lora
-    return config
+    return config if model.adapter is None else with_adapter(config, _adapter(model.adapter))
 
 
 def _application_env() -> dict[str, str]:
@@ -156,6 +165,17 @@ def _application_env() -> dict[str, str]:
 def _bundle(model: ModelArgs) -> dict[str, float]:
     gpu = {"GPU": 1.0} if model.device == "gpu" else {}
     return {"CPU": model.cpus, **gpu}
+
+
+def _named(model: ModelArgs) -> dict[str, Any]:
+    """What of a model depends on where and when it is asked for."""
+    adapter = {} if model.adapter is None else {"adapter": _adapter(model.adapter)}
+    return {"source": _named_source(model), "source_env": None, **adapter}
+
+
+def _adapter(name: str) -> str:
+    """Where exactly it lies."""
+    return local_checkpoints.place(name if "://" in name else str(ROOT / Path(name).expanduser()))
 
 
 def _named_source(model: ModelArgs) -> str:

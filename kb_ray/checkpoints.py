@@ -44,6 +44,8 @@ class Checkpoint(Record):
     """Folder or name of the model that the adapter is for."""
     base_hash: str | None = None
     """Of the base model's configuration, where it could be read: a folder may have moved."""
+    base_weights: dict[str, str] = Field(default_factory=dict)
+    """Fingerprints of the base model's weights, by part; empty where they are at a service, or nobody took them yet."""
     fingerprint: str
     """Of the settings that decide what is learned."""
     progress: dict[str, Any] = Field(default_factory=dict)
@@ -118,13 +120,15 @@ def load(store: Store, step: int) -> Loaded:
     return Loaded(found, files)
 
 
-def write_adapter(loaded: Loaded, folder: Path) -> Path:
-    """The adapter's files in a folder, for PEFT."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in loaded.files.items():
+def copy_adapter(store: Store, checkpoint: Checkpoint, to: Store) -> None:
+    """The adapter of a checkpoint into another store, of the same layout: its files, then what is said of them.
+
+    StoreError where a file is missing in `store` or is not what was written.
+    """
+    for name, mark in checkpoint.files.items():
         if name.startswith(f"{ADAPTER}/"):
-            (folder / name.partition("/")[2]).write_bytes(data)
-    return folder
+            to.replace(_key(checkpoint.step, name), _checked(store, checkpoint.step, name, mark))
+    to.replace(_key(checkpoint.step, MARK), checkpoint.model_dump_json(indent=1).encode())
 
 
 def adapter_folder(path: str | Path) -> Path:
@@ -149,10 +153,7 @@ def check_adapter(folder: Path) -> Checkpoint | None:
         if _STEP.fullmatch("/".join((*folder.parts[-3:-1], MARK))):
             raise ConfigError(f"{folder} was not written to its end, or is being removed: {mark.name} is missing")
         return None
-    try:
-        found = Checkpoint.model_validate_json(mark.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ConfigError(f"{mark} is damaged: {str(error).splitlines()[0]}; name another checkpoint") from error
+    found = told(mark)
     for name, wanted in found.files.items():
         if not name.startswith(f"{ADAPTER}/"):
             continue
@@ -163,18 +164,43 @@ def check_adapter(folder: Path) -> Checkpoint | None:
     return found
 
 
+def told(mark: Path) -> Checkpoint:
+    """What a checkpoint's `checkpoint.json` says; ConfigError where it cannot be read."""
+    try:
+        return Checkpoint.model_validate_json(mark.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{mark} is damaged: {str(error).splitlines()[0]}; name another checkpoint") from error
+
+
 def base_hash(model: str) -> str | None:
     """Of a model folder's config.json, which says what the model is however the folder is called; None for a name."""
     config = Path(model).expanduser() / "config.json"
     return _hash(config.read_bytes()) if config.is_file() else None
 
 
-def refuse_other_base(checkpoint: Checkpoint, base_model: str, base_hash: str | None) -> None:
+def differing_base(
+    checkpoint: Checkpoint, base_model: str, base_hash: str | None, base_weights: Mapping[str, str]
+) -> str | None:
+    """What is another in the base model that is there than in a checkpoint's; None where it is the same.
+
+    `weights` where a part of these is known of both and differs, `config.json` likewise. By their `name` they are told
+    apart only where nothing of both is known otherwise: a model may lie anywhere.
+    """
+    shared = checkpoint.base_weights.keys() & base_weights.keys()
+    if any(checkpoint.base_weights[part] != base_weights[part] for part in shared):
+        return "weights"
+    if checkpoint.base_hash is not None and base_hash is not None:
+        return None if checkpoint.base_hash == base_hash else "config.json"
+    return None if shared or checkpoint.base_model == base_model else "name"
+
+
+def refuse_other_base(
+    checkpoint: Checkpoint, base_model: str, base_hash: str | None, base_weights: Mapping[str, str] | None = None
+) -> None:
     """ConfigError where a checkpoint is of another base model than the one that is there."""
-    known = checkpoint.base_hash is not None and base_hash is not None
-    same = checkpoint.base_hash == base_hash if known else checkpoint.base_model == base_model
-    if not same:
-        there = base_model if base_model != checkpoint.base_model else "the model that lies there now (config.json)"
+    differs = differing_base(checkpoint, base_model, base_hash, base_weights or {})
+    if differs is not None:
+        there = base_model if base_model != checkpoint.base_model else f"the model that lies there now ({differs})"
         raise ConfigError(
             f"the checkpoint of step {checkpoint.step} was trained on {checkpoint.base_model}, not on {there}: "
             "give that model, or another output for a new run"

@@ -220,6 +220,9 @@ def _flag(name: str) -> str:
 
 
 def _explain(detail: Any, values: Mapping[str, _Value]) -> str:
+    if not detail["loc"]:
+        # About several settings together, which it names itself.
+        return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
     origin = values[name].origin if name in values else _flag(name)
     context, kind = detail.get("ctx", {}), detail["type"]

@@ -1,4 +1,4 @@
-"""`python -m kb_ray.serve`: serves the models of one deployment file until Ctrl-C.
+"""`python -m kb_ray.serve`: serves the models of one deployment file, or one checkpoint, until Ctrl-C.
 
 For one machine, or a cluster that this machine heads. On a cluster, `serve deploy FILE` takes the same file
 and leaves it running; both hand the whole file to Serve's controller. Knows the shape of a Serve config file, not
@@ -18,7 +18,8 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from kb_ray import cluster, serve_logs
+from kb_ray import cluster, serve_checkpoint, serve_logs
+from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.serve_address import check_port, http_options, url
@@ -207,7 +208,12 @@ def main(argv: list[str] | None = None) -> int:
     """Command line. Exit code 2 for a ConfigError, 1 for other failures, 0 when it was stopped."""
     parser = argparse.ArgumentParser(prog="python -m kb_ray.serve", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "model", nargs="?", default=DEFAULT, help="a deployment's name or YAML file (default: %(default)s)"
+        "model", nargs="?", default=DEFAULT,
+        help="a deployment's name or YAML file, or a checkpoint: a training run's output or one of its checkpoints, in "
+        "a folder or on s3://BUCKET/PREFIX (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--base", help="of a checkpoint the base model: a folder or a name on the hub (default: as it was trained)"
     )
     parser.add_argument("--host", help="address to listen on (default: the file's)")
     parser.add_argument("--port", type=int, help="port to listen on (default: the file's)")
@@ -219,7 +225,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--ray-address", help="host:port of the cluster to join (default: as Ray finds it)")
     arguments = parser.parse_args(argv)
     try:
-        config = read(find(arguments.model))
+        load_dotenv()
+        config = _named(arguments.model, arguments.base)
         cluster.prepare_environment()
         if arguments.check:
             return _checked(config)
@@ -237,6 +244,17 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+def _named(model: str, base: str | None) -> dict[str, Any]:
+    """The Serve config that the command line names."""
+    if serve_checkpoint.is_meant(model):
+        config = serve_checkpoint.config_of(model, base)
+        print(serve_checkpoint.described(config), flush=True)
+        return config
+    if base is not None:
+        raise ConfigError(f"--base is of a checkpoint, and {model} is a deployment: its file names its `source`")
+    return read(find(model))
 
 
 def _checked(config: dict[str, Any]) -> int:

@@ -28,7 +28,7 @@ def find(name: str) -> Path:
             return path
     known = names()
     close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.4)
-    meant = f"did you mean {close[0]}? Known: " if close else "pass a YAML file, or one of: "
+    meant = f"did you mean {close[0]}? Known: " if close else "pass a YAML file, a checkpoint, or one of: "
     raise ConfigError(f"no deployment {name}: {meant}{', '.join(known) or 'none'}")
 
 

@@ -27,6 +27,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"evaluation over HTTP on \S+ needs a token",
      "evaluation over HTTP needs a token there: set KB_BENCH_TOKEN or KB_BENCH_TOKEN_FILE where Ray runs, or listen on "
      "127.0.0.1"),
+    (r"expected target modules in .* but received",
+     "the adapter changes layers for which vLLM takes none: merge it into its base, and serve that"),
     (r"No space left on device", "the disk is full where the weights are kept: free it, or set HF_HOME elsewhere"),
     (r"unrecognized arguments|unexpected keyword argument '(\w+)'",
      "an argument under `engine` is none of this vLLM's"),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.options import EvaluateOptions
 from kb_ray.evaluation.problems import Problems
+from kb_ray.local_checkpoints import is_checkpoint
 from kb_ray.model.completer import Completer
 from kb_ray.preflight import Planned
 from kb_ray.records import Task
@@ -92,7 +92,5 @@ def _check_problems(tasks: Sequence[Task]) -> None:
 
 
 def is_store(name: str) -> bool:
-    """Whether a side of --compare is a trace store rather than a checkpoint."""
-    from kb_ray.model.in_process import is_checkpoint
-
-    return "://" in name or not is_checkpoint(Path(name).expanduser())
+    """Whether a side of --compare is a trace store rather than a checkpoint. StoreError where S3 cannot be asked."""
+    return not is_checkpoint(name)

@@ -23,11 +23,13 @@ class EvaluateOptions(RunConfig):
 
     output: Annotated[str, Shown("folder or URL", None, "local folder or s3://BUCKET/PREFIX")] = "evaluation_traces"
     """Where the traces of the evaluated episodes go. An evaluation that was stopped goes on when started again."""
-    compare: Annotated[tuple[str, ...], Shown("two stores", "none", "two stores or checkpoint folders")] = ()
+    compare: Annotated[tuple[str, ...], Shown("two stores", "none", "two stores or checkpoints")] = ()
     """Compare two trace stores, or evaluate two checkpoints and compare them: differences per task, second minus
     first, with tasks gained and lost."""
-    model_path: Annotated[str | None, Shown("folder", "none", "folder of a model or of a LoRA adapter")] = None
-    """Checkpoint that answers within this process, without a server."""
+    model_path: Annotated[
+        str | None, Shown("checkpoint", "none", "folder of a model, a LoRA adapter or a run; s3:// of a run")
+    ] = None
+    """Checkpoint that answers within this process, without a server: of a training run's output the latest."""
     model_name: Annotated[str | None, Shown("name", "none", "name on the hub, or folder")] = None
     """Base model that answers within this process, without a server."""
     samples_dir: Annotated[str | None, Shown("folder", "none", "folder of *_kernel.py files")] = None

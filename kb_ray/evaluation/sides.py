@@ -1,6 +1,6 @@
 """The two sides of a comparison: which store each is, or will be kept in.
 
-Looks at paths only; opens no store and runs nothing.
+Looks at paths, and on S3 for checkpoints; reads no store and runs nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kb_ray.checkpoints import adapter_folder
+from kb_ray import local_checkpoints
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.answering import is_store
 
@@ -21,13 +21,10 @@ def sides_of(names: Sequence[str], output: str) -> dict[str, str]:
     first, second = names
     if _same(first) == _same(second):
         raise ConfigError(f"--compare: {first} and {second} are one and the same, name two")
-    folders = [Path(name).expanduser().resolve() for name in names if not is_store(name)]
-    called = dict(zip(folders, _shortest(folders), strict=True))
-    sides = {
-        name: name if is_store(name) else f"{output.rstrip('/')}/{called[Path(name).expanduser().resolve()]}"
-        for name in names
-    }
-    if _same(sides[first]) == _same(sides[second]):
+    folders = {name: _path(name) for name in names if not is_store(name)}
+    called = dict(zip(folders, _shortest(list(folders.values())), strict=True))
+    sides = {name: f"{output.rstrip('/')}/{called[name]}" if name in called else name for name in names}
+    if _kept(sides[first]) == _kept(sides[second]):
         raise ConfigError(
             f"--compare: {first} and {second} would both be kept in {sides[first]}: name another --output"
         )
@@ -41,7 +38,17 @@ def results_of(uri: str, results: str | None) -> str | None:
 
 def _same(name: str) -> str:
     """One text for all ways to name a store or a checkpoint."""
-    return name.rstrip("/") if "://" in name else str(adapter_folder(name).resolve())
+    return _kept(name) if is_store(name) else local_checkpoints.place(name)
+
+
+def _kept(store: str) -> str:
+    """One text for all ways to name a store."""
+    return store.rstrip("/") if "://" in store else str(Path(store).expanduser().resolve())
+
+
+def _path(name: str) -> Path:
+    """A checkpoint's path, of one on S3 with bucket and scheme as its first folders."""
+    return Path("/", *name.split("/")) if "://" in name else Path(name).expanduser().resolve()
 
 
 def _shortest(folders: Sequence[Path]) -> list[str]:

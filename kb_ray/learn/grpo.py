@@ -77,6 +77,8 @@ class Batch(NamedTuple):
 
 
 Shape = Callable[[list[Sample]], list[Sample]]
+Tried = Callable[[int, list[list[Try]]], None]
+"""Is told of each batch, by its number from 0, what was tried, before anything is learned from it."""
 Newest = Callable[[], Awaitable[Sampler]]
 """Publishes the policy as it is now; what draws from it."""
 
@@ -96,6 +98,7 @@ class Grpo:
         progress: Progress | None = None,
         shape: Shape | None = None,
         newest: Newest | None = None,
+        tried: Tried = lambda number, groups: None,
     ) -> None:
         """`shape` may change samples before they are learned from, as a test does that shuffles their advantages.
 
@@ -105,7 +108,7 @@ class Grpo:
         self.rule, self.tasks, self.objective = rule, tuple(tasks), objective
         self.progress = progress or Progress(mix=LevelMix.first(rule.levels))
         self._learner, self._sampler, self._verify, self._opening = learner, sampler, verify, opening
-        self._shape, self._newest = shape, newest
+        self._shape, self._newest, self._tell = shape, newest, tried
         self._ahead: asyncio.Task[list[list[Try]]] | None = None
 
     async def advance(self, last: bool = False) -> Batch:
@@ -114,13 +117,16 @@ class Grpo:
         tried, self._ahead = self._ahead or self._begun(self.progress.batch), None
         groups = await tried
         rolled = time.monotonic()
+        # A step that fails must not take what was tried with it.
+        self._tell(self.progress.batch, groups)
         if self._newest is not None and not last:
             self._ahead = self._begun(self.progress.batch + 1)
         made = self._made(groups)
         samples = self._shape(list(made.samples)) if self._shape else list(made.samples)
         reports = await self._learned(samples) if samples else []
         ended = time.monotonic()
-        told = metrics.of_rollouts(groups) | metrics.of_samples(made) | self._observed(groups)
+        told = metrics.of_rollouts(groups) | metrics.of_window(groups) | metrics.of_samples(made)
+        told |= self._observed(groups)
         for report in reports:
             told |= {f"Train/{name}": float(value) for name, value in report._asdict().items()}
         told |= metrics.timing(groups)
@@ -195,9 +201,9 @@ class Grpo:
             solved = metrics.solved_share(group)
             if solved is not None:
                 history = history.observed(group[0].state.task.task_id, solved)
-        stages = self.progress.stages.observed(
-            told.get("KernelQuality/CompileRate", 0.0), told.get("KernelQuality/CorrectRate", 0.0)
-        )
+        stages = self.progress.stages
+        if "KernelQuality/CompileRate" in told:
+            stages = stages.observed(told["KernelQuality/CompileRate"], told["KernelQuality/CorrectRate"])
         mix = self.progress.mix.observed(metrics.accuracy_by_level(groups), self.rule.levels)
         self.progress = Progress(batch=self.progress.batch + 1, mix=mix, stages=stages, history=history)
         return {f"Curriculum/Level{level}": value for level, value in mix.shares().items()} | {

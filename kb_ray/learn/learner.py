@@ -19,11 +19,12 @@ from kb_ray.learn import loss as losses
 from kb_ray.learn.batching import bucketed
 from kb_ray.learn.generating import Drawing, draw
 from kb_ray.learn.loss import Totals
-from kb_ray.learn.network import adapter_files, load, load_adapter
+from kb_ray.learn.memory import answering, fitting, learning
+from kb_ray.learn.network import adapter_files, base_weights, load, load_adapter
 from kb_ray.learn.objective import LearnerSettings, Objective
 from kb_ray.learn.peers import Alone
 from kb_ray.learn.samples import Drawn, Sample
-from kb_ray.learn.stepping import Elsewhere, NotFinite, OutOfMemory, StepReport, learning_rate
+from kb_ray.learn.stepping import Elsewhere, NotFinite, OutOfMemory, StepReport, learning_rate, under_another_output
 
 
 class _Batch(NamedTuple):
@@ -125,7 +126,7 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             raise NotFinite(
                 f"step {self.steps + 1}: the loss is {told.loss} and its gradient {norm}: the step was not taken; "
-                "lower the learning rate"
+                f"lower --learning-rate {under_another_output(self.steps)}"
             )
         self.optimizer.step()
         self.steps += 1
@@ -147,16 +148,11 @@ class Learner:
     def _memory(self, batch: _Batch) -> Iterator[None]:
         """OutOfMemory, with what to change, where the device runs out of it."""
         try:
-            yield
-        except torch.OutOfMemoryError as error:
+            with learning(self.settings, self.steps, *batch.tokens.shape):
+                yield
+        except OutOfMemory:
             self.optimizer.zero_grad(set_to_none=True)
-            rows, longest = batch.tokens.shape
-            cut = f"lower --batch-tokens, now {self.settings.batch_tokens}" if rows > 1 else "lower --max-tokens"
-            more = "" if self.settings.gradient_checkpointing else ", or give --gradient-checkpointing"
-            raise OutOfMemory(
-                f"step {self.steps + 1}: the GPU's memory does not hold {rows} sequences of {longest} tokens at once: "
-                f"the step was not taken; {cut}{more}"
-            ) from error
+            raise
 
     def _to_train(self, dropout: bool) -> None:
         """Training mode; without dropout where probabilities are compared, which it would blur."""
@@ -233,9 +229,10 @@ class Learner:
 
     def restore(self, state: dict[str, Any], weights: bytes | None = None) -> None:
         """Take up a state, and the adapter's weights where they are given."""
-        if weights is not None:
-            load_adapter(self.network, weights)
-        self.optimizer.load_state_dict(state["optimizer"])
+        with fitting(self.settings, self.device):
+            if weights is not None:
+                load_adapter(self.network, weights)
+            self.optimizer.load_state_dict(state["optimizer"])
         self.steps = int(state["steps"])
         torch.set_rng_state(state["random"]["cpu"].cpu())
         if self.device == "cuda" and "cuda" in state["random"]:
@@ -245,7 +242,12 @@ class Learner:
         """Begin with an adapter's weights."""
         if weights is None:
             raise ConfigError("that run holds no adapter's weights: it was trained elsewhere")
-        load_adapter(self.network, weights)
+        with fitting(self.settings, self.device):
+            load_adapter(self.network, weights)
+
+    def base_weights(self) -> dict[str, str]:
+        """Fingerprints of the base model's weights, by part."""
+        return base_weights(self.network)
 
     @property
     def window(self) -> int | None:
@@ -257,13 +259,9 @@ class Learner:
         self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, ends: Collection[int], seed: int
     ) -> list[Drawn]:
         """One answer to each prompt, in their order."""
-        try:
+        longest = [len(prompt) + drawing.max_tokens for prompt in prompts]
+        with answering(longest, drawing.batch_tokens, self.steps):
             return draw(self.network, prompts, drawing, ends, seed)
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                f"the GPU's memory does not hold {drawing.batch_tokens} tokens of prompts and answers at once: lower "
-                "--rollout-tokens, or --max-tokens"
-            ) from error
 
     def adapter(self) -> dict[str, bytes]:
         """The adapter's files as PEFT writes them."""

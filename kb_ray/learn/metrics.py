@@ -1,6 +1,7 @@
 """What one step of training was, under the names of the third document's tables. Pure.
 
-A trajectory is one try; its reward is the best score of its turns. What rates are over stands in `score.logged`.
+A trajectory is one try; its reward is the best score of its turns. What rates are over stands in `score.logged`. Tries
+that our own side failed are in none of them, as in an evaluation.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 from kb_ray.learn.rollouts import Try
 from kb_ray.learn.samples import Made
-from kb_ray.records import Status, Turn, Verdict
+from kb_ray.records import REDONE_ON_RESUME, Status, StopReason, Turn, Verdict
 from kb_ray.score.logged import Answer, multiturn, quality, spread
 
 Groups = Sequence[Sequence[Try]]
@@ -17,7 +18,7 @@ Groups = Sequence[Sequence[Try]]
 
 def of_rollouts(groups: Groups, per_level: bool = True) -> dict[str, float]:
     """Rewards, kernel quality, turns. What nothing was seen of is left out."""
-    tries = [one for group in groups for one in group]
+    tries = _judged(groups)
     answers = [[_answer(turn.verdict) for turn in one.state.turns] for one in tries]
     found = spread("Reward", trajectory_rewards(tries)) | quality([answer for own in answers for answer in own])
     found |= multiturn(answers)
@@ -27,8 +28,15 @@ def of_rollouts(groups: Groups, per_level: bool = True) -> dict[str, float]:
         own = [one for one in tries if one.state.task.level == level]
         rewards = spread(f"PerLevel/{level}/Reward", trajectory_rewards(own))
         found |= {name.replace("/Mean", "Mean"): value for name, value in rewards.items() if name.endswith("/Mean")}
-        found[f"PerLevel/{level}/CorrectRate"] = share([one for one in own if one.steps], _solved)
+        if begun := [one for one in own if one.steps]:
+            found[f"PerLevel/{level}/CorrectRate"] = share(begun, _solved)
     return found
+
+
+def of_window(groups: Groups) -> dict[str, float]:
+    """How many tries the model's window ended before their last turn, or before their first."""
+    ended = sum(one.finish.stop_reason is StopReason.CONTEXT for group in groups for one in group)
+    return {"Rollouts/EndedByWindow": float(ended)}
 
 
 def of_samples(made: Made) -> dict[str, float]:
@@ -54,7 +62,7 @@ def timing(groups: Groups) -> dict[str, float]:
 
 def histograms(groups: Groups, made: Made) -> dict[str, list[float]]:
     """Values whose distribution is shown; empty ones are left out."""
-    tries = [one for group in groups for one in group]
+    tries = _judged(groups)
     verdicts = [turn.verdict for one in tries for turn in one.state.turns]
     found = {
         "Distributions/Rewards": trajectory_rewards(tries),
@@ -89,6 +97,10 @@ def share(tries: Sequence[Try], test: object) -> float:
     """Share of tries for which `test` holds; 0 of none."""
     assert callable(test)
     return sum(bool(test(one)) for one in tries) / len(tries) if tries else 0.0
+
+
+def _judged(groups: Groups) -> list[Try]:
+    return [one for group in groups for one in group if one.finish.stop_reason not in REDONE_ON_RESUME]
 
 
 def _counts(one: Try) -> bool:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kb_ray.errors import ConfigError
+from kb_ray.learn.memory import fitting, ran_out
 from kb_ray.learn.objective import LearnerSettings
 
 _INSTALL = "pip install 'kb-ray[train]'"
+_OF_EMBEDDINGS, _OF_A_MATRIX = 4096, 64
+"""Elements that stand for one in a fingerprint, at equal distances."""
 
 
 def load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
-    """(network, tokenizer). ConfigError, in one line, where the model or a package is missing.
+    """(network, tokenizer). ConfigError, in one line, where the model or a package is missing, or memory runs out.
 
     The base model is frozen, in bfloat16 on a GPU; the adapter is float32 everywhere. Its first weights depend on the
     seed alone.
     """
+    with fitting(settings, device):
+        return _load(settings, device)
+
+
+def _load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
     try:
         from peft import LoraConfig, get_peft_model
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -31,6 +41,8 @@ def load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise ConfigError(f"training needs more packages ({error}): {_INSTALL}") from error
     except (OSError, ValueError) as error:
+        if ran_out(error):
+            raise
         line = next((text for text in str(error).splitlines() if text.strip()), "")
         raise ConfigError(f"model {settings.model} cannot be loaded: {line}") from error
     lora = settings.lora
@@ -62,6 +74,39 @@ def tokenizer_of(model: str) -> Any:
     except (OSError, ValueError) as error:
         line = next((text for text in str(error).splitlines() if text.strip()), "")
         raise ConfigError(f"the tokenizer of {model} cannot be loaded: {line}") from error
+
+
+def base_weights(network: Any) -> dict[str, str]:
+    """Fingerprints of the base model's weights by part, the same in whatever type of number they are held.
+
+    `embeddings`: a sample of those of its tokens, its norms and its biases; `matrices`: a sample of all others but the
+    output's. A part is left out where some of it is quantized or not in memory. Names and order do not count: they are
+    other ones in other versions of transformers.
+    """
+    inputs, outputs = (
+        getattr(layer, "weight", None) for layer in (network.get_input_embeddings(), network.get_output_embeddings())
+    )
+    of_base = [weights for name, weights in network.named_parameters() if "lora_" not in name]
+    inner = [weights for weights in of_base if weights is not inputs and weights is not outputs]
+    parts = {
+        "embeddings": ([inputs, *(weights for weights in inner if weights.dim() < 2)], _OF_EMBEDDINGS),
+        "matrices": ([weights for weights in inner if weights.dim() > 1], _OF_A_MATRIX),
+    }
+    found = {name: _fingerprint(weights, count) for name, (weights, count) in parts.items()}
+    return {name: told for name, told in found.items() if told is not None}
+
+
+def _fingerprint(parameters: Iterable[Any], count: int) -> str | None:
+    """32 hexadecimal digits over at most `count` elements of each; None where one of them cannot be read."""
+    each = set[str]()
+    for weights in parameters:
+        if weights is None or weights.is_meta or weights.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            return None
+        flat = weights.detach().reshape(-1)
+        # As they are held on a GPU: rounding what is rounded already changes nothing.
+        sample = flat[:: max(1, flat.numel() // count)][:count].to(torch.bfloat16).cpu().view(torch.int16)
+        each.add(hashlib.sha256(sample.numpy().tobytes()).hexdigest())
+    return hashlib.sha256("".join(sorted(each)).encode()).hexdigest()[:32]
 
 
 def adapter_files(network: Any) -> dict[str, bytes]:

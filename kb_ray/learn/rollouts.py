@@ -124,9 +124,16 @@ async def roll_out(
             one.goes_on(_answered(sampler, sent, prompt, drawn, seconds))
         await asyncio.gather(*[_judge(one, verify) for one, _, _ in asked if isinstance(one.action, Evaluate)])
         for (one, prompt, _), drawn in zip(asked, answers, strict=True):
-            score = _score(one, turn, rule)
-            one.steps.append(Step(prompt, drawn.tokens, drawn.logprobs, score, drawn.truncated, sampler.policy))
+            score, correct = _worth(one, turn, rule)
+            one.steps.append(
+                Step(prompt, drawn.tokens, drawn.logprobs, score, drawn.truncated, sampler.policy, correct)
+            )
     return groups
+
+
+def fits(tokens: int, sampler: Sampler) -> bool:
+    """Whether a prompt of so many tokens leaves room for an answer."""
+    return sampler.window is None or tokens + sampler.sampling.max_tokens <= sampler.window
 
 
 def _each_once(verify: Verify) -> Verify:
@@ -157,7 +164,7 @@ def _fitting(tries: Sequence[Try], sampler: Sampler) -> list[tuple[Try, tuple[in
     for one in tries:
         for messages in requests(one.state):
             prompt = sampler.prompt(messages)
-            if sampler.window is None or len(prompt) + sampler.sampling.max_tokens <= sampler.window:
+            if fits(len(prompt), sampler):
                 found.append((one, prompt, messages))
                 break
         else:
@@ -182,7 +189,7 @@ def _answered(
         token_ids=drawn.tokens,
         logprobs=drawn.logprobs,
     )
-    return Answered(completion=completion, sent=sent, model_s=seconds, policy_version=str(sampler.policy))
+    return Answered(completion=completion, sent=sent, model_s=seconds, policy_version=sampler.model)
 
 
 async def _judge(one: Try, verify: Verify) -> None:
@@ -196,8 +203,9 @@ async def _judge(one: Try, verify: Verify) -> None:
         one.goes_on(Judged(verdict=verdict, bench_s=time.monotonic() - began))
 
 
-def _score(one: Try, turn: int, rule: RewardRule) -> float | None:
-    """Of the turn just judged; None where there is no verdict, or one that may not be a reward."""
+def _worth(one: Try, turn: int, rule: RewardRule) -> tuple[float | None, bool]:
+    """(reward, right) of the turn just judged; no reward where there is no verdict, or one that may not be one."""
     if turn >= len(one.state.turns):
-        return None
-    return reward(one.state.turns[turn].verdict, rule, flagged=bool(one.state.task.flags))
+        return None, False
+    verdict = one.state.turns[turn].verdict
+    return reward(verdict, rule, flagged=bool(one.state.task.flags)), verdict.correct

@@ -52,6 +52,8 @@ class Step:
     truncated: bool = False
     policy: int = 0
     """The optimizer step after which the weights were published that answered."""
+    correct: bool = False
+    """Whether the answer was right. A reward alone does not tell: some give a part of it to wrong ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +113,18 @@ def grpo_samples(
     return Made(tuple(samples), left_out, count)
 
 
-def best_samples(groups: Iterable[Sequence[Rollout]], keep: int, *, above: float = 0.0) -> Made:
+def best_samples(groups: Iterable[Sequence[Rollout]], keep: int) -> Made:
     """The `keep` turns of highest score of each group, all of equal weight, for SFT on them (second document).
 
-    Of one answer that was given several times one is kept. Only scores over `above` count, so that a group without
-    any success teaches nothing. Left out: `infra`, `truncated`, `duplicate`, `worse`, `failed`.
+    Of one answer that was given several times one is kept. Only right ones count, so that a group without any teaches
+    nothing: what is imitated is taken for right. Left out: `infra`, `truncated`, `duplicate`, `worse`, `failed`.
     """
     samples, left_out, count = list[Sample](), Counter[str](), 0
     for group in groups:
         taken, seen = list[tuple[str, int, Step]](), set[tuple[int, ...]]()
         turns = [(r.task_id, turn, step) for r in group for turn, step in enumerate(r.steps)]
         for task_id, turn, step in sorted(turns, key=lambda item: -(item[2].score or 0.0)):
-            reason = _why_not(step, above, seen, len(taken) >= keep)
+            reason = _why_not(step, seen, len(taken) >= keep)
             if reason is None:
                 seen.add(step.answer)
                 taken.append((task_id, turn, step))
@@ -149,10 +151,10 @@ def answer_sample(task_id: str, turn: int, step: Step, advantage: float) -> Samp
     )
 
 
-def _why_not(step: Step, above: float, seen: set[tuple[int, ...]], full: bool) -> str | None:
+def _why_not(step: Step, seen: set[tuple[int, ...]], full: bool) -> str | None:
     if step.score is None:
         return "infra"
-    if step.score <= above:
+    if not step.correct:
         return "failed"
     if step.truncated:
         return "truncated"

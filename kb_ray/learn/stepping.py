@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from kb_ray.errors import KbRayError
 from kb_ray.learn.objective import LearnerSettings, Objective
@@ -23,7 +23,7 @@ class NotFinite(NotTaken):
 
 
 class OutOfMemory(NotTaken):
-    """The device has not enough memory; says which setting to change."""
+    """The device has not enough memory; says which setting to change, and whether the same output goes on then."""
 
 
 class Elsewhere(OutOfMemory):
@@ -87,6 +87,26 @@ class Trainee(Protocol):
     def close(self) -> None:
         """Let go of what is held elsewhere."""
         ...
+
+
+@runtime_checkable
+class HoldsBase(Protocol):
+    """A learner that has the base model's weights; one at a service has not."""
+
+    def base_weights(self) -> dict[str, str]:
+        """Fingerprints of them, by part: see `network.base_weights`."""
+        ...
+
+
+def under_another_output(steps: int | None) -> str:
+    """Where a setting that decides what is learned can be changed: never in an output that there is.
+
+    `steps`: optimizer steps of the run so far; from the first on it has a checkpoint. None: it may have one.
+    """
+    begin = " to begin with its last step's weights"
+    if steps is None:
+        return f"under another --output, with --start-from this one, where it has a checkpoint,{begin}"
+    return f"under another --output, with --start-from this one{begin}" if steps else "under another --output"
 
 
 def learning_rate(settings: LearnerSettings, steps: int) -> float:

@@ -1,4 +1,4 @@
-"""A model that answers within this process: a folder of weights, a LoRA adapter, or a name on the hub.
+"""A model that answers within this process: a folder of weights, a LoRA adapter, a run's checkpoint, a name on the hub.
 
 For checkpoints that nobody serves. What is asked for at the same time is answered together, through transformers; a
 server is faster by far. Knows nothing of episodes, nor how weights are read or tokens drawn.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kb_ray.checkpoints import ADAPTER, adapter_folder, base_hash, check_adapter, refuse_other_base
+from kb_ray import local_checkpoints
 from kb_ray.errors import ConfigError, ContextError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.completer import ModelInfo, Request
@@ -39,19 +39,19 @@ class _Asked(NamedTuple):
 
 
 class InProcessCompleter:
-    """A Completer. `source` is a folder or a name on the hub; it is loaded by `check`."""
+    """A Completer. `source` is a folder, a run or checkpoint on s3://, or a name on the hub; `check` loads it."""
 
     window: int | None = None
 
     def __init__(self, source: str, *, local: bool) -> None:
-        """`local`: `source` must be a folder. ConfigError where it is none, or holds no model."""
-        folder = adapter_folder(source)
-        if local and not is_checkpoint(folder):
+        """`local`: `source` is no name on the hub. ConfigError where it holds no model, StoreError where S3 fails."""
+        folder = local_checkpoints.here(source)
+        if local and not local_checkpoints.is_checkpoint(str(folder)):
             raise ConfigError(
                 f"--model-path: {source} is no checkpoint: it needs config.json, or adapter_config.json of LoRA"
             )
         self._source = str(folder) if folder.is_dir() else source
-        self.model = f"{_name_of(folder.resolve())}@{_digest(folder)}" if folder.is_dir() else source
+        self.model = f"{local_checkpoints.name_of(folder.resolve())}@{_digest(folder)}" if folder.is_dir() else source
         self._network: Any = None
         self._tokenizer: Any = None
         self._waiting: list[_Asked] = []
@@ -96,16 +96,9 @@ class InProcessCompleter:
     def _load(self) -> None:
         if self._network is not None:
             return
-        self._refuse_altered()
+        local_checkpoints.check(Path(self._source), base_of(Path(self._source)))
         self._network, self._tokenizer = load(self._source)
         self.window = getattr(self._network.config, "max_position_embeddings", None)
-
-    def _refuse_altered(self) -> None:
-        """ConfigError where a training run's checkpoint is not what it wrote, or its base is another model now."""
-        checkpoint, base = check_adapter(Path(self._source)), base_of(Path(self._source))
-        # By name alone nothing is refused: a folder may have moved.
-        if checkpoint and checkpoint.base_hash and base and (here := base_hash(base)):
-            refuse_other_base(checkpoint, base, here)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         chat = [{"role": message.role, "content": message.content} for message in messages]
@@ -172,19 +165,6 @@ def _fitting(waiting: Sequence[_Asked], room: int) -> int:
         if count and longest * (count + 1) > room:
             return count
     return len(waiting)
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a folder holds a model, a LoRA adapter of one, or a training run with a checkpoint."""
-    folder = adapter_folder(path)
-    return (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file()
-
-
-def _name_of(folder: Path) -> str:
-    """The folder's name; of a checkpoint its run and step."""
-    if folder.name != ADAPTER:
-        return folder.name
-    return f"{folder.parents[2].name}-{folder.parent.name}"
 
 
 def _digest(folder: Path) -> str:

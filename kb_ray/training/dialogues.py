@@ -13,16 +13,17 @@ from kb_ray.errors import ConfigError
 from kb_ray.exporting import sft
 from kb_ray.exporting.answers import as_chat, opening, reply, through
 from kb_ray.exporting.options import ExportOptions
-from kb_ray.exporting.sieve import Sieve
+from kb_ray.exporting.sieve import Sieve, sound
 from kb_ray.learn.chat import Chat, ChatTokens
 from kb_ray.learn.samples import Made, Sample
+from kb_ray.records import Episode, Turn
 from kb_ray.retrieve.leaking import Asked, same_program
 from kb_ray.traces.reading import Survey, read_episodes
 
 LEAK_OVERLAP = 0.9
 """Share of what two programs are made of, from which one counts as the other in disguise."""
-
-
+PARTLY = "answers_of_these_too_long"
+"""Of conversations that are learned from otherwise."""
 Program = tuple[str, str | None]
 """A reference and its class or function; None where that is to be guessed."""
 
@@ -39,17 +40,42 @@ class Dialogue:
     """The reference's class or function; None where it is to be guessed."""
 
 
-def of_store(found: Survey, options: ExportOptions) -> Iterator[Dialogue]:
+class OfStore:
     """The conversations of the view `sft`, one for each episode that has any, with their tasks."""
-    sieve = Sieve(options.filters, options.near_duplicates)
-    for episode in filter(sieve.episode, read_episodes(found)):
-        turn = sft.chosen(episode, options)
-        if turn is None or not sieve.answer(episode.task, turn.verdict):
-            continue
-        whole = options.conversation == "whole"
-        messages = through(episode, turn.index) if whole else (*opening(episode), reply(turn))
-        task = episode.task
-        yield Dialogue(as_chat(messages, options.reasoning), task.task_id, task.reference_code, task.entry_point)
+
+    def __init__(self, found: Survey, options: ExportOptions) -> None:
+        self._found, self._options = found, options
+        self.left_out = Counter[str]()
+        """Episodes without a conversation so far, by reason: with those that have one they are all that were read."""
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        options, sieve = self._options, Sieve(self._options.filters, self._options.near_duplicates)
+        for episode in read_episodes(self._found):
+            turn = sft.chosen(episode, options)
+            if turn is None:
+                self.left_out[_without(episode, options)] += 1
+            elif not sieve.episode(episode) or not sieve.answer(episode.task, turn.verdict):
+                self.left_out["filtered"] += 1
+            else:
+                yield _dialogue(episode, turn, options)
+
+
+def _dialogue(episode: Episode, turn: Turn, options: ExportOptions) -> Dialogue:
+    whole = options.conversation == "whole"
+    messages = through(episode, turn.index) if whole else (*opening(episode), reply(turn))
+    task = episode.task
+    return Dialogue(as_chat(messages, options.reasoning), task.task_id, task.reference_code, task.entry_point)
+
+
+def _without(episode: Episode, options: ExportOptions) -> str:
+    """Why none of an episode's turns is chosen."""
+    if not episode.turns or options.keep in ("all", "best"):
+        return "without an answer"
+    if not any(turn.verdict.correct for turn in episode.turns):
+        return "without a correct kernel"
+    if not any(sound(episode.task, turn.verdict) for turn in episode.turns):
+        return "without a correct kernel that is trusted"
+    return "without a kernel that is fast enough"
 
 
 class Clean:
@@ -81,18 +107,43 @@ class Clean:
 
 
 def as_samples(dialogues: Iterable[Dialogue], chat: ChatTokens, most_tokens: int, limit: int | None = None) -> Made:
-    """Samples of at most `limit` dialogues. Left out: `too_long` (over `most_tokens`), `empty` (no answer in it)."""
+    """Samples of at most `limit` dialogues, at which no more is read.
+
+    Left out are whole dialogues: `too_long`, with no answer within `most_tokens`, and `empty`, without an answer; and
+    `answers_of_these_too_long`, of dialogues that are samples otherwise.
+    """
     samples, left_out, count = list[Sample](), Counter[str](), 0
     for dialogue in dialogues:
-        if limit is not None and count >= limit:
-            break
         marked = chat.sequences(dialogue.messages)
         usable = [one for one in marked if any(one.trained) and len(one.tokens) <= most_tokens]
-        left_out["too_long"] += sum(len(one.tokens) > most_tokens for one in marked)
-        left_out["empty"] += not marked
-        count += bool(usable)
+        long = sum(len(one.tokens) > most_tokens for one in marked)
+        if usable:
+            count += 1
+            left_out[PARTLY] += long
+        else:
+            left_out["too_long" if long else "empty"] += 1
         samples += [Sample(one.tokens, one.trained, task_id=dialogue.task_id) for one in usable]
+        if count == limit:
+            break
     return Made(tuple(samples), left_out, count)
+
+
+def account(made: Made, refused: int, limit: int | None) -> str:
+    """One line: what is learned from, and what of all that was read is not, by reason; these add up.
+
+    `refused`: dialogues of tasks that are kept clean; `limit`: dialogues asked for at most.
+    """
+    whole = Counter({reason: n for reason, n in made.left_out.items() if n and reason != PARTLY})
+    whole += Counter({"of tasks kept clean": refused})
+    read = made.groups + whole.total()
+    of = f" in {made.groups} conversations" if made.groups != len(made.samples) else ""
+    said = f"samples:  {len(made.samples)}{of}"
+    if whole:
+        left = [f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(whole.items())]
+        said += f"; of {read} that were read, left out: {', '.join(left)}"
+    if made.left_out[PARTLY]:
+        said += f"; {made.left_out[PARTLY]} {PARTLY.replace('_', ' ')}"
+    return said + (f"; nothing more was read: --samples {limit}" if made.groups == limit else "")
 
 
 def require(made: Made, refused: int, where: Sequence[str], most_tokens: int) -> None:

@@ -39,7 +39,8 @@ class GroupLearner:
     """A `stepping.Trainee` made of several. Ray must be connected. Used by one thread at a time."""
 
     def __init__(self, settings: LearnerSettings, processes: int, seats: Seats) -> None:
-        """ConfigError where the model cannot be loaded, InfraError where the processes do not start in time."""
+        """ConfigError where the model cannot be loaded or does not fit, InfraError where processes do not start in
+        time."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -104,6 +105,11 @@ class GroupLearner:
     def begin_with(self, weights: bytes | None, state: dict[str, Any] | None = None) -> None:
         """Begin with an adapter's weights in all processes."""
         self._all("begin_with", weights)
+
+    def base_weights(self) -> dict[str, str]:
+        """Fingerprints of the base model's weights, by part, of the first process."""
+        found: dict[str, str] = self._first("base_weights")
+        return found
 
     def close(self) -> None:
         """End the processes. Those that wait for room are Ray's to forget, when it is left."""
@@ -203,6 +209,9 @@ class _Process:
 
     def begin_with(self, weights: bytes | None) -> None:
         self._learner.begin_with(weights)
+
+    def base_weights(self) -> dict[str, str]:
+        return self._learner.base_weights()
 
 
 def _process(config: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ Any `stepping.Trainee` can be kept. Where checkpoints lie and when one exists is
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 from kb_ray import checkpoints
 from kb_ray.checkpoints import ADAPTER, STATE, Checkpoint
 from kb_ray.errors import ConfigError
-from kb_ray.learn.stepping import Trainee
+from kb_ray.learn.stepping import HoldsBase, Trainee
 from kb_ray.traces.store import Store, open_store
+from kb_ray.training.bases import refuse_others_adapter, refuse_others_checkpoint
 
 _WEIGHTS = f"{ADAPTER}/adapter_model.safetensors"
 
@@ -30,6 +32,7 @@ def save(store: Store, learner: Trainee, fingerprint: str, progress: dict[str, A
         step=learner.steps,
         base_model=base,
         base_hash=checkpoints.base_hash(base),
+        base_weights=_base_weights(learner),
         fingerprint=fingerprint,
         progress=progress,
     )
@@ -47,10 +50,11 @@ def resume(store: Store, learner: Trainee, fingerprint: str) -> Checkpoint | Non
     if found is None:
         return None
     base = learner.settings.model
-    checkpoints.refuse_other_base(found, base, checkpoints.base_hash(base))
+    checkpoints.refuse_other_base(found, base, checkpoints.base_hash(base), _base_weights(learner))
     if found.fingerprint != fingerprint:
         raise ConfigError(
-            f"{store.uri} holds a run with other settings: repeat them to go on with it, or give another output"
+            f"{store.uri} holds a run with other settings: repeat them to go on with it, or give another --output, "
+            f"with --start-from {store.uri} to begin with what it learned"
         )
     files = checkpoints.load(store, found.step).files
     learner.restore(_state(files), files.get(_WEIGHTS))
@@ -58,19 +62,41 @@ def resume(store: Store, learner: Trainee, fingerprint: str) -> Checkpoint | Non
 
 
 def start_from(learner: Trainee, path: str) -> None:
-    """Begin with the adapter of another run or checkpoint, its weights alone. ConfigError where it does not fit."""
+    """Begin with the adapter of another run or checkpoint, its weights alone.
+
+    ConfigError where it does not fit, or is for another base model.
+    """
     run = path if path.startswith("s3://") or (Path(path).expanduser() / checkpoints.FOLDER).is_dir() else None
     store = open_store(run) if run else None
     found = checkpoints.latest(store) if store else None
+    model, base = learner.settings.model, _base_weights(learner)
     if store is not None and found is not None:
+        refuse_others_checkpoint(path, found, model, base)
         files = checkpoints.load(store, found.step).files
         learner.begin_with(files.get(_WEIGHTS), _state(files))
         return
     weights = checkpoints.adapter_folder(path) / Path(_WEIGHTS).name
     if store is not None or not weights.is_file():
         raise ConfigError(f"{path} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
-    checkpoints.check_adapter(weights.parent)
+    own = checkpoints.check_adapter(weights.parent)
+    if own is not None:
+        refuse_others_checkpoint(path, own, model, base)
+    else:
+        refuse_others_adapter(path, _config(weights.parent), model)
     learner.begin_with(weights.read_bytes(), None)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """What PEFT says of an adapter; empty where it says nothing. `starting` refuses what makes no sense."""
+    try:
+        found = json.loads((folder / "adapter_config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _base_weights(learner: Trainee) -> dict[str, str]:
+    return learner.base_weights() if isinstance(learner, HoldsBase) else {}
 
 
 def _state(files: dict[str, bytes]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
         await pool.start()
         tasks = await _unflagged(settings, device, pool, tasks, say)
         sink = TraceSink(store, _SAVE_INTERVAL, may_write=lease.check)
-        judges = Judges(_verify(settings, device, pool), sink.add, info.run_id, lease.check)
+        judges = Judges(_verify(settings, device, pool), sink.add, info.run_id, lease.check, sink.flush)
         return await train(settings, tasks, judges, opening, say)
     finally:
         if sink is not None:

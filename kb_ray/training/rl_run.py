@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +18,10 @@ from kb_ray.errors import ConfigError, TaskError
 from kb_ray.learn import metrics
 from kb_ray.learn.curriculum import LevelMix
 from kb_ray.learn.grpo import Batch, Grpo, Progress
-from kb_ray.learn.rollouts import Verify
-from kb_ray.learn.stepping import NotTaken, Trainee
-from kb_ray.records import Episode, Message, Retrieved, Task
-from kb_ray.refine import to_episode
+from kb_ray.learn.rollouts import Sampler, Verify, fits
+from kb_ray.learn.stepping import NotTaken, Trainee, under_another_output
+from kb_ray.records import Episode, Task
 from kb_ray.tasks import entries
-from kb_ray.traces.run import episode_id
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.learners import learner_of, sampler_of
@@ -29,11 +29,10 @@ from kb_ray.training.openings import Openings
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.serving import Served
 from kb_ray.training.tracking import Tracker
+from kb_ray.training.tries import Opening, Tries
 
 RlSettings = BestOfNSettings | GrpoSettings
 Say = Callable[[str], None]
-Opening = Callable[[Task], tuple[tuple[Message, ...], Retrieved | None]]
-"""The first messages of a task, and which examples are in them."""
 
 
 class Judges(NamedTuple):
@@ -44,6 +43,8 @@ class Judges(NamedTuple):
     run_id: str
     may_write: Callable[[], None] = lambda: None
     """Raises where another start of the run writes now."""
+    flush: Callable[[], None] = lambda: None
+    """Returns once what was kept is safe."""
 
 
 async def train(
@@ -69,57 +70,118 @@ async def _train(
     if found is None and settings.start_from is not None:
         keeping.start_from(learner, settings.start_from)
     progress = Progress.model_validate(found.progress) if found else Progress(mix=LevelMix.first(settings.levels()))
+    tries = await asyncio.to_thread(
+        Tries, store, judges.keep, opening_, run_id=judges.run_id, fingerprint=fingerprint,
+        group_size=settings.group_size, batch=progress.batch,
+    )  # fmt: skip
+    # Steps after the checkpoint are taken anew, and to other weights: what each start makes has names of its own.
+    start = secrets.token_hex(4)
     async with AsyncExitStack() as stack:
         newest = None
         if settings.vllm_url is not None or settings.adapters_path is not None:
-            newest = (await stack.enter_async_context(Served(settings, learner, judges.run_id))).newest
-        sampler = await newest() if newest else sampler_of(learner, judges.run_id, settings)
+            server = Served(settings, learner, judges.run_id, start, judges.may_write)
+            newest = (await stack.enter_async_context(server)).newest
+        sampler = await newest() if newest else sampler_of(learner, f"{judges.run_id}-{start}", settings)
         if isinstance(opening_, Openings):
             opening_.within(sampler.window)
+        _refuse_too_narrow(tasks, sampler, opening_, learner.steps)
         loop = Grpo(
             settings.rule(), tasks, learner, sampler, judges.verify, settings.objective(),
-            lambda task: opening_(task)[0], progress=progress, newest=newest,
+            lambda task: opening_(task)[0], progress=progress, newest=newest, tried=tries.tell,
         )  # fmt: skip
         stack.push_async_callback(loop.aclose)
         say(f"tasks:    {len(tasks)}; {settings.steps} batches, {progress.batch} of them over")
         tracker = Tracker(store, _board(settings, store), progress.batch)
         stack.callback(tracker.close)
+        batches = _Batches(settings, loop, learner, judges, tries, tracker, store, fingerprint, say)
         while loop.progress.batch < settings.steps:
-            await _batch(settings, loop, learner, judges, opening_, tracker, fingerprint, store, say)
+            await batches.next()
     return learner.steps
 
 
-async def _batch(
-    settings: RlSettings, loop: Grpo, learner: Trainee, judges: Judges, opening_: Opening, tracker: Tracker,
-    fingerprint: str, store: Store, say: Say,
-) -> None:  # fmt: skip
-    number, before = loop.progress.batch, loop.progress
-    try:
-        batch = await loop.advance(last=number + 1 == settings.steps)
-    except NotTaken:
-        if learner.steps:
-            judges.may_write()
-            keeping.save(store, learner, fingerprint, before.model_dump(mode="json"), settings.keep_checkpoints)
-        raise
-    for episode in _episodes(batch, number, settings, judges.run_id, fingerprint):
-        judges.keep(episode.model_copy(update={"retrieved": opening_(episode.task)[1]}))
-    began, over = time.monotonic(), number + 1 == settings.steps
-    if over or (number + 1) % settings.checkpoint_every == 0:
-        judges.may_write()
-        keeping.save(store, learner, fingerprint, loop.progress.model_dump(mode="json"), settings.keep_checkpoints)
-    told = batch.metrics | {
-        "Timing/SaveCheckpoint": time.monotonic() - began,
-        "Progress/CompletionFraction": (number + 1) / settings.steps,
-        "Progress/LearningRate": learner.learning_rate(),
-    }
-    if not settings.tensorboard_log_per_level:
-        told = {name: value for name, value in told.items() if not name.startswith("PerLevel/")}
-    shown = number % settings.tensorboard_log_histograms_every == 0
-    tracker.log(number, told, metrics.histograms(batch.groups, batch.made) if shown else {})
+@dataclass(frozen=True)
+class _Batches:
+    """One batch after the other, and what is written of each."""
+
+    settings: RlSettings
+    loop: Grpo
+    learner: Trainee
+    judges: Judges
+    tries: Tries
+    tracker: Tracker
+    store: Store
+    fingerprint: str
+    say: Say
+
+    async def next(self) -> None:
+        """Take a batch. NotTaken where its step fails, with the step before kept.
+
+        A checkpoint is written last: batches before it are never done again, so that their traces and numbers must
+        be safe by then.
+        """
+        before = self.loop.progress
+        number, over = before.batch, before.batch + 1 == self.settings.steps
+        try:
+            batch = await self.loop.advance(last=over)
+        except NotTaken:
+            if self.learner.steps:
+                await self._save(before)
+            raise
+        saved = over or (number + 1) % self.settings.checkpoint_every == 0
+        told = self._told(number, batch) | ({} if saved else {"Timing/SaveCheckpoint": 0.0})
+        shown = number % self.settings.tensorboard_log_histograms_every == 0
+        self.tracker.log(number, told, metrics.histograms(batch.groups, batch.made) if shown else {})
+        if saved:
+            began = time.monotonic()
+            await self._save(self.loop.progress)
+            self.tracker.add(number, {"Timing/SaveCheckpoint": time.monotonic() - began})
+        self.say(_line(number, self.settings.steps, told))
+
+    async def _save(self, progress: Progress) -> None:
+        await asyncio.to_thread(self.judges.flush)
+        self.judges.may_write()
+        known, keep = progress.model_dump(mode="json"), self.settings.keep_checkpoints
+        keeping.save(self.store, self.learner, self.fingerprint, known, keep)
+
+    def _told(self, number: int, batch: Batch) -> dict[str, float]:
+        """The numbers of a batch, but for those of its checkpoint."""
+        told = batch.metrics | {
+            "Progress/CompletionFraction": (number + 1) / self.settings.steps,
+            "Progress/LearningRate": self.learner.learning_rate(),
+            "Progress/FirstSample": float(self.tries.first(number)),
+        }
+        if self.settings.tensorboard_log_per_level:
+            return told
+        return {name: value for name, value in told.items() if not name.startswith("PerLevel/")}
+
+
+def _line(number: int, batches: int, told: dict[str, float]) -> str:
     correct, cheats = (told.get(f"KernelQuality/{name}Rate", 0.0) for name in ("Correct", "Cheat"))
-    say(
-        f"batch {number + 1} of {settings.steps}: reward {told.get('Reward/Mean', float('nan')):.3f}, "
+    narrow = int(told["Rollouts/EndedByWindow"])
+    return (
+        f"batch {number + 1} of {batches}: reward {told.get('Reward/Mean', float('nan')):.3f}, "
         f"correct {correct:.0%}, cheats {cheats:.0%}, {told['Timing/Total']:.1f} s"
+        + (f"; {narrow} tries ended by the model's window" if narrow else "")
+    )
+
+
+def _refuse_too_narrow(tasks: Sequence[Task], sampler: Sampler, opening_: Opening, steps: int) -> None:
+    """ConfigError where the model's window has room for an answer beside no task's first prompt: no batch would hold
+    anything to learn from."""
+    shortest: int | None = None
+    for task in tasks:
+        tokens = len(sampler.prompt(opening_(task)[0]))
+        if fits(tokens, sampler):
+            return
+        shortest = tokens if shortest is None else min(shortest, tokens)
+    if shortest is None or sampler.window is None:
+        return
+    room = sampler.window - shortest
+    raise ConfigError(
+        f"--max-tokens: an answer of {sampler.sampling.max_tokens} tokens does not fit the model's window of "
+        f"{sampler.window} beside any task's first prompt, the shortest of which has {shortest}: "
+        + (f"lower it to {room} or less" if room > 0 else "train a model with a larger window, or on shorter tasks")
+        + f", {under_another_output(steps)}"
     )
 
 
@@ -138,22 +200,6 @@ def tasks_of(settings: RlSettings, on_skip: Say) -> list[Task]:
     if not found:
         raise ConfigError("--tasks: there is no task to train on")
     return list(found.values())
-
-
-def _episodes(batch: Batch, number: int, settings: RlSettings, run_id: str, fingerprint: str) -> list[Episode]:
-    """What was tried, as traces: samples of a task count on from batch to batch."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = []
-    for group in batch.groups:
-        for one in group:
-            sample = number * settings.group_size + one.sample
-            identity = episode_id(one.state.task.task_id, sample, 1, fingerprint)
-            found.append(
-                to_episode(
-                    one.state, one.finish, episode_id=identity, run_id=run_id, sample=sample, attempt=1, created_at=now
-                )
-            )
-    return found
 
 
 def _board(settings: RlSettings, store: Store) -> Path | None:

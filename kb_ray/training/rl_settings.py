@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.config import Shown
@@ -20,6 +20,7 @@ from kb_ray.records import Sampling
 from kb_ray.score.reward import RewardRule, Scheme, Weights
 from kb_ray.training.settings import TrainSettings
 
+_WEIGHTS = ("reward_format_weight", "reward_compile_weight", "reward_correctness_weight", "reward_speed_weight")
 Share = Annotated[float, Field(ge=0, le=1), Shown("share")]
 
 
@@ -33,7 +34,7 @@ class RolloutSettings(TrainSettings):
     kernelbench_root: Annotated[str | None, Shown("folder", "a checkout nearby, else the hub", "folder")] = None
     """A checkout of KernelBench."""
     steps: Annotated[int, Field(ge=1, le=1_000_000), Shown("batches")] = 100
-    """Batches of tasks."""
+    """Batches of tasks. A run that is over goes on where it is started again with more."""
     batch_size: Annotated[int, Field(ge=1, le=10_000), Shown("tasks per batch")] = 4
     """Tasks of one batch."""
     group_size: Annotated[int, Field(ge=2, le=1024), Shown("rollouts per task")] = 4
@@ -43,7 +44,8 @@ class RolloutSettings(TrainSettings):
     temperature: Annotated[float, Field(gt=0, le=2), Shown("softmax temperature")] = 1.0
     """Of the rollouts; nothing else shapes them."""
     rollout_tokens: Annotated[int, Field(ge=1, le=1 << 24), Shown("tokens")] = 65536
-    """Tokens of prompts and answers in memory at once while answers are drawn."""
+    """Tokens of prompts and answers of a process in memory at once while answers are drawn. Less where memory runs
+    out; another number of them draws other random numbers."""
     vllm_url: Annotated[str | None, Shown("URL", "none: drawn in this process")] = None
     """A vLLM server with LoRA that draws the answers, such as http://HOST:8000/v1. The next batch is then drawn while
     the weights learn from this one."""
@@ -67,7 +69,7 @@ class RolloutSettings(TrainSettings):
     """Overlap with the task's program from which an example counts as the task itself and is left out."""
     raicl_cuda: Annotated[bool, Shown("switch")] = False
     """Let CUDA examples be shown too."""
-    reward: Annotated[Scheme, Shown("scheme")] = "kevin"
+    reward: Annotated[Scheme, Shown("scheme", "kevin; weighted where a weight or stages are named")] = "kevin"
     """kevin: 0.3 and the speedup; staged: by stage, up to 1; weighted: by the weights below."""
     reward_format_weight: Share = 0.1
     """Weight of giving code."""
@@ -126,6 +128,29 @@ class RolloutSettings(TrainSettings):
         """How answers are drawn."""
         return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_mean_weighted(cls, given: Any) -> Any:
+        """As the third document's commands mean them, which name weights and no scheme."""
+        if isinstance(given, dict) and "reward" not in given and {*_WEIGHTS, "reward_stages"} & given.keys():
+            return {**given, "reward": "weighted"}
+        return given
+
+    @model_validator(mode="after")
+    def _weights_count(self) -> Self:
+        fields = RolloutSettings.model_fields
+        own = [name for name in _WEIGHTS if getattr(self, name) != fields[name].default]
+        if self.reward != "weighted" and (own or self.reward_stages):
+            named = own[0] if own else "reward_stages"
+            raise ValueError(f"--{named.replace('_', '-')} does nothing with --reward {self.reward}: give weighted")
+        if self.reward_stages and own:
+            flag = own[0].replace("_", "-")
+            raise ValueError(
+                f"--{flag} does nothing with --reward-stages, whose stages have weights of their own: "
+                "give --no-reward-stages, or leave the weight out"
+            )
+        return self
+
     def bench(self, device: Literal["cuda", "cpu"]) -> BenchSettings:
         """What a verdict asks for."""
         return BenchSettings(
@@ -154,7 +179,9 @@ class BestOfNSettings(RolloutSettings):
     group_size: Annotated[int, Field(ge=2, le=1024), Shown("answers per task")] = 10
     """Answers of each task: N."""
     keep: Annotated[int, Field(ge=1, le=1024), Shown("answers per task")] = 3
-    """Best answers of each task that are learned."""
+    """Best right answers of each task that are learned."""
+    reward: Annotated[Scheme, Shown("scheme", "staged; weighted where a weight or stages are named")] = "staged"
+    """staged: by stage, up to 1; kevin: 0.3 and the speedup; weighted: by the weights."""
 
     def rule(self) -> GrpoRule:
         """How a step is made."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 
 from kb_ray.errors import ConfigError
 from kb_ray.learn.rollouts import Sampler
@@ -22,15 +23,20 @@ _AT_ONCE = 256
 
 
 class Served:
-    """The server of one run. `newest` publishes what the learner knows; use it as `async with`."""
+    """The server of one start of a run. `newest` publishes what the learner knows; use it as `async with`."""
 
-    def __init__(self, settings: BestOfNSettings | GrpoSettings, learner: Trainee, run_id: str) -> None:
-        """ConfigError where the address, or the place of adapters, cannot be used."""
+    def __init__(
+        self, settings: BestOfNSettings | GrpoSettings, learner: Trainee, run_id: str, start: str,
+        may_write: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`start` and `may_write` as for the publisher. ConfigError where the address, or the place of adapters, cannot
+        be used."""
         if settings.vllm_url is None or settings.adapters_path is None:
             raise ConfigError(
                 "--vllm-url and --adapters-path go together: the server and its dynamic_lora_loading_path"
             )
-        self._settings, self._learner, self._run_id = settings, learner, run_id
+        self._settings, self._learner = settings, learner
+        self._run_id, self._start, self._may_write = run_id, start, may_write
         self._url, self._key = settings.vllm_url, os.environ.get("VLLM_API_KEY")
         self._store = open_store(settings.adapters_path)
         self._store.check_writable()
@@ -42,7 +48,7 @@ class Served:
         """A sampler of the learner's weights as they are. ModelError where the server does not take them."""
         if self._first is None or self._publisher is None:
             self._first = await self._reached()
-            self._publisher = Publisher(self._store, self._first.model, self._run_id)
+            self._publisher = Publisher(self._store, self._first.model, self._run_id, self._start, self._may_write)
         name = await asyncio.to_thread(self._publisher.publish, self._learner)
         return await self._first.at(name, self._learner.steps)
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from kb_ray.config import Fixed, Shown
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
@@ -24,16 +24,23 @@ _WHERE = frozenset(
         "checkpoint_every",
         "keep_checkpoints",
         "batch_tokens",
+        "rollout_tokens",
         "gradient_checkpointing",
         "kernelbench_root",
         "train_workers",
         "vllm_url",
         "served_model",
         "adapters_path",
+        "bench_workers",
+        "bench_concurrency",
     }
+    # How long a loop of batches goes on, and what a run says must be given before it can be gone on with.
+    | {"steps", "skip_corrupt"}
     | {"tensorboard_enabled", "tensorboard_log_histograms_every", "tensorboard_log_per_level"}
 )
-"""Settings that change where and how fast, not what is learned."""
+"""Settings that change where, how fast and how long, not what is learned: each start of an output may have its own."""
+_STEP = 2
+"""Conversations of a step of SFT, where nothing is said of it: the second document's."""
 
 
 class TrainSettings(BaseModel):
@@ -71,7 +78,7 @@ class TrainSettings(BaseModel):
     gradient_checkpointing: Annotated[bool, Shown("switch")] = False
     """Compute activations twice in place of keeping them: less memory, more time."""
     batch_tokens: Annotated[int, Field(ge=1, le=1 << 24), Shown("tokens")] = 16384
-    """Tokens in memory at once while learning, padding included. Less where memory runs out."""
+    """Tokens of a process in memory at once while learning, padding included. Less where memory runs out."""
     checkpoint_every: Annotated[int, Field(ge=1, le=1_000_000), Shown("steps")] = 50
     """Steps from one checkpoint to the next."""
     keep_checkpoints: Annotated[int, Field(ge=1, le=10_000), Shown("checkpoints")] = 2
@@ -97,7 +104,7 @@ class TrainSettings(BaseModel):
         )  # fmt: skip
 
     def identity(self) -> dict[str, Any]:
-        """What decides which weights come out."""
+        """What decides which weights come out, and must be the same in every start of an output."""
         return self.model_dump(mode="json", exclude=set(_WHERE))
 
     def fingerprint(self) -> str:
@@ -107,8 +114,6 @@ class TrainSettings(BaseModel):
 
 class SftSettings(TrainSettings):
     """Fine-tune an adapter on correct answers of trace stores, or on pairs; the loss is over the answers only."""
-
-    other_names: ClassVar[Mapping[str, str]] = {**NAMES, "per_device_batch_size": "batch_size"}
 
     data: Annotated[tuple[str, ...], Shown("SPEC", "none", "kernelbook, file:PATH, trace stores")] = ()
     """What to learn from, repeatable: a trace store; kernelbook or file:PATH, each row a program and a kernel."""
@@ -125,8 +130,13 @@ class SftSettings(TrainSettings):
     """Leave reasoning out, or put it in front of the answer in <think> tags."""
     epochs: Annotated[int, Field(ge=1, le=1000), Shown("epochs")] = 1
     """How often each conversation is learned."""
-    batch_size: Annotated[int, Field(ge=1, le=100_000), Shown("conversations per step")] = 2
-    """Conversations of one optimizer step."""
+    batch_size: Annotated[int | None, Field(ge=1, le=100_000), Shown("conversations per step", f"{_STEP}")] = None
+    """Conversations of one optimizer step, of all --train-workers together."""
+    per_device_batch_size: Annotated[
+        int | None, Field(ge=1, le=100_000), Shown("conversations per process", "none: --batch-size")
+    ] = None
+    """In place of --batch-size: conversations of one optimizer step for each of --train-workers, so that the step has
+    as many times more."""
     max_tokens: Annotated[int, Field(ge=16, le=1 << 20), Shown("tokens")] = 8192
     """Longer conversations are left out and counted, never cut."""
     eval_tasks: Annotated[tuple[str, ...], Shown("SPEC", "none", "task sources")] = ()
@@ -136,6 +146,30 @@ class SftSettings(TrainSettings):
     skip_corrupt: Annotated[bool, Shown("switch")] = False
     """Leave damaged files of trace stores out, and name them."""
 
+    @field_validator("per_device_batch_size")
+    @classmethod
+    def _instead_of_batch_size(cls, value: int | None, info: ValidationInfo) -> int | None:
+        return in_place_of(value, info, "batch_size")
+
+    def step_size(self) -> int:
+        """Conversations of one optimizer step, of all processes together."""
+        if self.per_device_batch_size is not None:
+            return self.per_device_batch_size * self.train_workers
+        return self.batch_size or _STEP
+
+    def identity(self) -> dict[str, Any]:
+        """See TrainSettings. How large a step is counts, not how many processes share it."""
+        found = super().identity()
+        del found["per_device_batch_size"]
+        return found | {"batch_size": self.step_size()}
+
     def rule(self) -> SftRule:
         """How samples are gone through."""
-        return SftRule(epochs=self.epochs, batch_size=self.batch_size, seed=self.seed)
+        return SftRule(epochs=self.epochs, batch_size=self.step_size(), seed=self.seed)
+
+
+def in_place_of(value: int | None, info: ValidationInfo, name: str) -> int | None:
+    """The value of a setting that stands in place of another; ValueError where both are given."""
+    if value is not None and info.data.get(name) is not None:
+        raise ValueError(f"give this or --{name.replace('_', '-')}, not both")
+    return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from kb_ray.traces.lease import held
 from kb_ray.traces.reading import Survey, survey
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
-from kb_ray.training.dialogues import Clean, Dialogue, as_samples, of_store, require
+from kb_ray.training.dialogues import Clean, OfStore, account, as_samples, require
 from kb_ray.training.learners import learner_of
 from kb_ray.training.pairs import Pairs, names_pairs
 from kb_ray.training.settings import SftSettings
@@ -35,6 +35,7 @@ OBJECTIVE = Objective(kind="likelihood", averaging="token")
 Say = Callable[[str], None]
 MayWrite = Callable[[], None]
 """Raises where another start of the run writes now."""
+Sources = list[Pairs | OfStore]
 
 
 def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
@@ -67,15 +68,15 @@ def _together(settings: SftSettings) -> Iterator[None]:
 
 
 def _run(
-    settings: SftSettings, store: Store, learner: Trainee, sources: list[Iterable[Dialogue]], clean: Clean,
-    may_write: MayWrite, say: Say,
+    settings: SftSettings, store: Store, learner: Trainee, sources: Sources, clean: Clean, may_write: MayWrite,
+    say: Say,
 ) -> int:  # fmt: skip
     dialogues = clean(itertools.chain.from_iterable(sources))
     made = as_samples(dialogues, ChatTokens(learner.tokenizer), settings.max_tokens, settings.samples)
-    for pairs in (source for source in sources if isinstance(source, Pairs)):
-        made.left_out.update(pairs.left_out)
+    for source in sources:
+        made.left_out.update(source.left_out)
     require(made, clean.refused, settings.data, settings.max_tokens)
-    say(_account(made, clean.refused))
+    say(account(made, clean.refused, settings.samples))
     total = total_steps(len(made.samples), settings.rule())
     learner.settings = settings.learning(total)
     fingerprint = settings.fingerprint()
@@ -83,6 +84,8 @@ def _run(
     if found is None and settings.start_from is not None:
         keeping.start_from(learner, settings.start_from)
     say(f"steps:    {total}" + (f", {learner.steps} of them taken already" if found else ""))
+    for line in _warnings(settings, len(made.samples), found.progress.get("samples") if found else None):
+        say(line)
     _learn(settings, store, learner, made, total, fingerprint, may_write, say)
     return learner.steps
 
@@ -120,11 +123,23 @@ def _learn(
         tracker.close()
 
 
-def _sources(settings: SftSettings, say: Say) -> tuple[list[Iterable[Dialogue]], Clean]:
+def _warnings(settings: SftSettings, samples: int, before: int | None) -> Iterator[str]:
+    """What is to be known of a run that can be done. `before`: samples of the start that it goes on from."""
+    size = settings.step_size()
+    if settings.train_workers > size:
+        yield (
+            f"workers:  {settings.train_workers - size} of {settings.train_workers} learn from nothing, as a step has "
+            f"{size} conversations: with --per-device-batch-size 1 or more each has its own"
+        )
+    if before not in (None, samples):
+        yield f"data:     {samples} samples now, {before} before: the steps that are left learn from those of now"
+
+
+def _sources(settings: SftSettings, say: Say) -> tuple[Sources, Clean]:
     """What is learned from, opened but not read, and what keeps an evaluation's tasks out of it."""
     options = ExportOptions("sft", keep=settings.keep, conversation=settings.conversation, reasoning=settings.reasoning)
-    sources: list[Iterable[Dialogue]] = [
-        Pairs(spec, settings.prompt_option) if names_pairs(spec) else of_store(_surveyed(spec, settings, say), options)
+    sources: Sources = [
+        Pairs(spec, settings.prompt_option) if names_pairs(spec) else OfStore(_surveyed(spec, settings, say), options)
         for spec in settings.data
     ]
     kept_out: list[tuple[str, str | None]] = []
@@ -142,14 +157,6 @@ def _surveyed(spec: str, settings: SftSettings, say: Say) -> Survey:
     for file in found.damaged:
         say(f"left out: {file.key} ({file.reason})")
     return found
-
-
-def _account(made: Made, refused: int) -> str:
-    """One line: what is learned from, and what is not, by reason."""
-    left = [f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(made.left_out.items()) if count]
-    if refused:
-        left.append(f"{refused} of tasks kept clean")
-    return f"samples:  {len(made.samples)}" + (f"; left out: {', '.join(left)}" if left else "")
 
 
 def _told(report: StepReport, epoch: float, seconds: float, steps: int, total: int) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The shape of an adapter that a run begins with: rank, scale and modules, which its own adapter has to have.
 
-Reads the adapter's settings as PEFT writes them; loads no weights, and no torch.
+An adapter for another base model is refused here, as far as that is known before the model is loaded. Reads the
+adapter's settings as PEFT writes them; loads no weights, and no torch.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from kb_ray import checkpoints
+from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.learn.objective import LoraSettings
 from kb_ray.traces.store import open_store
+from kb_ray.training.bases import refuse_others_adapter, refuse_others_checkpoint
 from kb_ray.training.settings import TrainSettings
 
 _CONFIG = "adapter_config.json"
@@ -31,16 +34,30 @@ _OTHER_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
 Settings = TypeVar("Settings", bound=TrainSettings)
 
 
+class _Adapter(NamedTuple):
+    """An adapter that a run may begin with."""
+
+    path: str
+    config: bytes
+    """What PEFT says of it."""
+    checkpoint: Checkpoint | None
+    """What is said of the checkpoint that it belongs to, where it does."""
+
+
 def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
     """Settings with the shape of the adapter at `start_from`, where they name none of their own.
 
     `outputs`: where the run keeps checkpoints. Once there is one the shape is that one's, as `start_from` is read at
-    the first start alone. ConfigError where the settings name another shape, or it cannot be read or kept.
+    the first start alone. ConfigError where the settings name another shape, or it cannot be read or kept, or the
+    adapter to begin with is for another base model.
     """
     if settings.start_from is None or settings.learner == "tinker":
         return settings
-    path, data = _adapter((*outputs, settings.start_from))
-    found = _shape(path, data)
+    adapter = _adapter((*outputs, settings.start_from))
+    path, config = adapter.path, _read(adapter.path, adapter.config)
+    found = _shape(path, config)
+    if path not in outputs:
+        _refuse_other_base(adapter, config, settings.model_name)
     for name, value in found.items():
         own = getattr(settings, name)
         if name in settings.model_fields_set and _comparable(own) != _comparable(value):
@@ -49,34 +66,54 @@ def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
     return settings.model_copy(update=found)
 
 
-def _adapter(paths: Sequence[str]) -> tuple[str, bytes]:
-    """The first of them with an adapter, and what PEFT says of it; ConfigError, about the last, where there is none."""
+def _refuse_other_base(adapter: _Adapter, config: dict[str, Any], model: str) -> None:
+    if adapter.checkpoint is not None:
+        refuse_others_checkpoint(adapter.path, adapter.checkpoint, model)
+    else:
+        refuse_others_adapter(adapter.path, config, model)
+
+
+def _adapter(paths: Sequence[str]) -> _Adapter:
+    """The first of them with an adapter; ConfigError, about the last, where there is none."""
     for path in paths:
-        data = _config(path)
-        if data is not None:
-            return path, data
+        found = _stored(path) if path.startswith("s3://") else _lying(path)
+        if found is not None:
+            return found
     raise ConfigError(f"{paths[-1]} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
 
 
-def _config(path: str) -> bytes | None:
-    """What PEFT says of the adapter of a run, a checkpoint or a folder; None where there is none."""
-    if not path.startswith("s3://"):
-        file = checkpoints.adapter_folder(Path(path)) / _CONFIG
-        return file.read_bytes() if file.is_file() else None
+def _lying(path: str) -> _Adapter | None:
+    """The adapter of a run, a checkpoint or a folder here; None where there is none."""
+    folder = checkpoints.adapter_folder(Path(path))
+    file, mark = folder / _CONFIG, folder.parent / checkpoints.MARK
+    if not file.is_file():
+        return None
+    own = folder.name == checkpoints.ADAPTER and mark.is_file()
+    return _Adapter(path, file.read_bytes(), checkpoints.told(mark) if own else None)
+
+
+def _stored(path: str) -> _Adapter | None:
+    """The adapter of a run on S3; None where there is none."""
     store = open_store(path)
     last = checkpoints.latest(store)
     # This file alone: beside it are the weights and the optimizer.
-    return store.get(f"{checkpoints.FOLDER}/step{last.step:06d}/{checkpoints.ADAPTER}/{_CONFIG}") if last else None
+    config = store.get(f"{checkpoints.FOLDER}/step{last.step:06d}/{checkpoints.ADAPTER}/{_CONFIG}") if last else None
+    return _Adapter(path, config, last) if config is not None else None
 
 
-def _shape(path: str, data: bytes) -> dict[str, Any]:
-    """Rank, scale and modules by the names of the settings. ConfigError where the settings cannot be like that."""
+def _read(path: str, data: bytes) -> dict[str, Any]:
+    """What PEFT says of the adapter; ConfigError where it is none of LoRA."""
     try:
         config = json.loads(data)
     except ValueError as error:
         raise ConfigError(f"{path}: {_CONFIG} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type", "LORA") != "LORA":
         raise ConfigError(f"{path}: {_CONFIG} is none of LoRA")
+    return config
+
+
+def _shape(path: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Rank, scale and modules by the names of the settings. ConfigError where the settings cannot be like that."""
     modules = config.get("target_modules")
     if isinstance(modules, str):
         raise ConfigError(f"{path}: {_CONFIG} names modules by a pattern, {modules!r}: an adapter with names is needed")

@@ -29,13 +29,18 @@ class Tracker:
 
     def log(self, step: int, values: Mapping[str, float], spreads: Mapping[str, Sequence[float]]) -> None:
         """Numbers of one step, and values whose distribution is shown; what is no number is left out."""
+        self._lines.append(json.dumps({"step": step}))
+        self.add(step, values, spreads)
+
+    def add(self, step: int, values: Mapping[str, float], spreads: Mapping[str, Sequence[float]] | None = None) -> None:
+        """Further numbers of the step that was logged last."""
         told = {name: value for name, value in values.items() if math.isfinite(value)}
-        self._lines.append(json.dumps({"step": step, **told}))
+        self._lines[-1] = json.dumps(json.loads(self._lines[-1]) | told)
         self._store.replace(NAME, "".join(f"{line}\n" for line in self._lines).encode())
         if self._board is not None:
             for name, value in told.items():
                 self._board.add_scalar(name, value, step)
-            for name, spread in spreads.items():
+            for name, spread in (spreads or {}).items():
                 self._board.add_histogram(name, spread, step)
             self._board.flush()
 

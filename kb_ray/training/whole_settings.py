@@ -5,29 +5,22 @@ Has what best-of-N has, and for SFT what is SFT's own. Does not know how either 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from kb_ray.config import Shown
-from kb_ray.score.reward import Scheme
-from kb_ray.training.other_names import NAMES
 from kb_ray.training.rl_settings import BestOfNSettings
-from kb_ray.training.settings import SftSettings, TrainSettings
+from kb_ray.training.settings import SftSettings, TrainSettings, in_place_of
 
 
 class WholeSettings(BestOfNSettings):
     """SFT on pairs or traces, then best-of-N from there, in one command that goes on where it was stopped."""
 
-    other_names: ClassVar[Mapping[str, str]] = {**NAMES, "per_device_batch_size": "sft_batch_size"}
-
     stage: Annotated[Literal["all", "sft", "rl"], Shown("stage")] = "all"
     """all: SFT, then best-of-N; sft or rl: that one alone, rl from what sft left in OUTPUT/sft."""
     level: Annotated[tuple[int, ...], Shown("LEVEL", None, "KernelBench levels")] = (2,)
     """Levels of KernelBench that best-of-N tries, where no tasks are named."""
-    reward: Annotated[Scheme, Shown("scheme")] = "staged"
-    """staged: by stage, up to 1; kevin: 0.3 and the speedup; weighted: by the weights below."""
     data: Annotated[tuple[str, ...], Shown("SPEC", "kernelbook", "kernelbook, file:PATH, trace stores")] = (
         "kernelbook",
     )
@@ -36,19 +29,29 @@ class WholeSettings(BestOfNSettings):
     """Conversations of SFT at most."""
     epochs: Annotated[int, Field(ge=1, le=1000), Shown("epochs")] = 1
     """How often SFT learns each."""
-    sft_batch_size: Annotated[int, Field(ge=1, le=100_000), Shown("conversations per step")] = 2
-    """Conversations of one step of SFT."""
+    sft_batch_size: Annotated[int | None, Field(ge=1, le=100_000), Shown("conversations per step", "2")] = None
+    """Conversations of one step of SFT, of all --train-workers together."""
+    per_device_batch_size: Annotated[
+        int | None, Field(ge=1, le=100_000), Shown("conversations per process", "none: --sft-batch-size")
+    ] = None
+    """In place of --sft-batch-size: conversations of one step of SFT for each of --train-workers."""
     sft_max_tokens: Annotated[int, Field(ge=16, le=1 << 20), Shown("tokens")] = 8192
     """Longer conversations are left out of SFT and counted, never cut."""
     eval_tasks: Annotated[tuple[str, ...], Shown("SPEC", "none", "task sources")] = ()
     """Tasks to be kept clean, repeatable: they and their near copies are not learned by SFT."""
+
+    @field_validator("per_device_batch_size")
+    @classmethod
+    def _instead_of_sft_batch_size(cls, value: int | None, info: ValidationInfo) -> int | None:
+        return in_place_of(value, info, "sft_batch_size")
 
     def sft(self) -> SftSettings:
         """The first stage, into OUTPUT/sft."""
         own = {
             "output": _below(self.output, "sft"), "start_from": self.start_from, "data": self.data,
             "samples": self.samples, "epochs": self.epochs, "batch_size": self.sft_batch_size,
-            "max_tokens": self.sft_max_tokens, "eval_tasks": self.eval_tasks, "prompt_option": self.prompt_option,
+            "per_device_batch_size": self.per_device_batch_size, "max_tokens": self.sft_max_tokens,
+            "eval_tasks": self.eval_tasks, "prompt_option": self.prompt_option,
             "kernelbench_root": self.kernelbench_root,
         }  # fmt: skip
         return SftSettings.model_validate(self._of(TrainSettings) | own)

@@ -65,7 +65,7 @@ def rules_of(run: RunInfo | None) -> Rules:
         model=model if isinstance(model, str) and not trained(run) else None,
         sampling=sampling,
         seed=_of(int, run, "seed") if sampling else None,
-        device=_of(str, run, "device"),
+        device=_of(str, run, "judged_on" if trained(run) else "device"),
         verifier=_of(str, run, "verifier version"),
         sets=_of(int, run, "n-correctness"),
         says_about=run.schema_version >= _SAYS_ABOUT,

@@ -13,8 +13,10 @@ from safetensors.torch import load
 from kb_ray.errors import ConfigError, InfraError
 from kb_ray.learn.generating import Drawing
 from kb_ray.learn.objective import LearnerSettings, LoraSettings, Objective
+from kb_ray.learn.peers import Alone
 from kb_ray.learn.stepping import NotFinite
-from kb_ray.training.group import GroupLearner
+from kb_ray.training import group as group_module
+from kb_ray.training.group import GroupLearner, _Process
 from kb_ray.training.placing import Seats
 from tests.unit.learn import tiny
 from tests.unit.learn.test_learner import POLICY, SAMPLES, SFT
@@ -56,6 +58,7 @@ def test_two_processes_learn_what_one_learns(group: GroupLearner, model: Path) -
         torch.testing.assert_close(value, expected[name], atol=1e-3, rtol=0)
     state = group.state()
     assert (state["steps"], state["optimizer"]["state"].keys()) == (4, alone.state()["optimizer"]["state"].keys())
+    assert group.base_weights() == alone.base_weights()
 
 
 def test_prompts_are_shared_and_answered_in_their_order(group: GroupLearner) -> None:
@@ -89,6 +92,21 @@ def test_a_model_that_cannot_be_loaded_is_one_line(ray_cluster: str, model: Path
     nowhere = LoraSettings(target_modules=("nowhere",))
     with pytest.raises(ConfigError, match="no adapter fits"):
         GroupLearner(LearnerSettings(model=str(model), lora=nowhere), processes=2, seats=CPUS)
+
+
+def test_a_model_that_one_process_has_no_memory_for_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As such a process answers, whose answers the tests above have come back."""
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(group_module, "Together", Alone)
+    monkeypatch.setattr("peft.PeftModel.to", full)
+    answer = group_module._tried(_Process(), "load", (LearnerSettings(model=str(model), lora=LORA),))
+    assert type(answer) is ConfigError
+    assert "do not fit into" in str(answer)
+    assert "give a smaller --model-name" in str(answer)
+    assert "\n" not in str(answer)
 
 
 def test_processes_wait_for_a_node_with_their_pools_label_and_not_for_ever(ray_cluster: str, model: Path) -> None:

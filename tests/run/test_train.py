@@ -16,17 +16,32 @@ from kb_ray import checkpoints
 from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.store import open_store
 from tests.fixtures_run import ROOT, Command
+from tests.processes import outcome
 from tests.unit.learn import tiny
 from tests.unit.training.test_learning_pairs import HAND
 
 
-def train(command: Command, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
+def begun(command: Command, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "kb_ray.train", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, timeout=300, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
         env={**os.environ, **command.env, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    return done.returncode, done.stdout
+
+
+def train(command: Command, *arguments: str) -> tuple[int, str]:
+    return outcome(begun(command, *arguments), 300)
+
+
+def said_until(process: subprocess.Popen[str], start: str) -> list[str]:
+    """The lines up to one that begins so."""
+    assert process.stdout is not None
+    lines = []
+    for line in iter(process.stdout.readline, ""):
+        lines.append(line)
+        if line.startswith(start):
+            break
+    return lines
 
 
 def test_grpo_tries_judges_learns_and_keeps_all_of_it(command: Command, tmp_path: Path) -> None:
@@ -61,15 +76,9 @@ def test_a_run_that_is_told_to_stop_lets_go_of_its_output_and_goes_on(command: C
     ]  # fmt: skip
     over = [0]
     for number in (signal.SIGTERM, signal.SIGINT):
-        with subprocess.Popen(
-            [sys.executable, "-m", "kb_ray.train", *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            cwd=ROOT, env={**os.environ, **command.env, "OMP_NUM_THREADS": "1"},
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            for line in iter(process.stdout.readline, ""):
-                over += [int(found) for found in re.findall(r"batches, (\d+) of them over", line)]
-                if line.startswith("batch "):
-                    break
+        with begun(command, *given) as process:
+            lines = said_until(process, "batch ")
+            over += [int(found) for found in re.findall(r"batches, (\d+) of them over", "".join(lines))]
             process.send_signal(number)
             said, _ = process.communicate(timeout=120)
         assert process.returncode == 128 + number, said

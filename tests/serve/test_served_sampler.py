@@ -49,26 +49,31 @@ def adapters(adapters_uri: str, s3_server: S3Server, monkeypatch: pytest.MonkeyP
 async def test_after_each_publish_the_served_adapter_is_the_learner(
     learner: Learner, client: TokenClient, adapters: Store
 ) -> None:
-    publisher = Publisher(adapters, MODEL, "parity")
+    publisher = Publisher(adapters, MODEL, "parity", "a")
     sampler = ServedSampler(client, learner.tokenizer, SAMPLING, 4096, publisher.publish(learner), learner.steps)
     prompts = [sampler.prompt(messages) for messages in ASKED]
     gaps, moved = [], []
     for _ in range(3):
-        answers = await sampler.draw(prompts, seed=3)
-        samples = [as_sample(*pair) for pair in zip(prompts, answers, strict=True)]
+        samples = await drawn(sampler, prompts)
         gaps.append(gap(learner, samples))
         learner.step(samples, Objective(kind="likelihood", averaging="token"))
         moved.append(gap(learner, samples))
         sampler = await sampler.at(publisher.publish(learner), learner.steps)
+    gaps.append(gap(learner, await drawn(sampler, prompts)))
     assert max(gaps) < NEAR, "of the step that was asked for"
     assert min(moved) > 2 * NEAR, "a step changes the probabilities by more, so that the step before would be seen"
-    assert sampler.model == f"{MODEL}:parity-step000003"
+    assert sampler.model == f"{MODEL}:parity-a-step000003"
 
 
 async def test_an_adapter_that_was_not_published_is_refused(learner: Learner, client: TokenClient) -> None:
-    sampler = ServedSampler(client, learner.tokenizer, SAMPLING, 4096, f"{MODEL}:parity-step000099", 99)
-    with pytest.raises(ModelError, match="parity-step000099"):
+    sampler = ServedSampler(client, learner.tokenizer, SAMPLING, 4096, f"{MODEL}:parity-a-step000099", 99)
+    with pytest.raises(ModelError, match="parity-a-step000099"):
         await sampler.draw([sampler.prompt(ASKED[0])], seed=0)
+
+
+async def drawn(sampler: ServedSampler, prompts: list[tuple[int, ...]]) -> list[Sample]:
+    answers = await sampler.draw(prompts, seed=3)
+    return [as_sample(*pair) for pair in zip(prompts, answers, strict=True)]
 
 
 def as_sample(prompt: tuple[int, ...], drawn: Drawn) -> Sample:

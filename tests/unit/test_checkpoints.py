@@ -110,8 +110,10 @@ def test_whoever_asks_for_a_model_finds_what_training_wrote(store: Store, tmp_pa
     assert checkpoints.adapter_folder(newest) == newest / "adapter"
     assert checkpoints.adapter_folder(newest / "adapter") == newest / "adapter"
     assert checkpoints.adapter_folder(tmp_path) == tmp_path
-    written = checkpoints.write_adapter(checkpoints.load(store, 2), tmp_path / "copy")
-    assert {file.name for file in written.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    copy = LocalStore(str(tmp_path / "copy"))
+    checkpoints.copy_adapter(store, checkpoints.read(store, 2), copy)
+    assert checkpoints.check_adapter(checkpoints.adapter_folder(copy.uri)) == checkpoints.read(store, 2)
+    assert copy.get("checkpoints/step000002/state.pt") is None
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,29 @@ def test_a_checkpoint_of_another_base_model_is_refused(base: str, hash_: str | N
         return
     with pytest.raises(ConfigError, match="trained on base, not on"):
         checkpoints.refuse_other_base(checkpoint, base, hash_)
+
+
+@pytest.mark.parametrize(
+    ("known", "base", "hash_", "here", "differs"),
+    [
+        ({"a": "1"}, "base", None, {"a": "2"}, "weights"),
+        ({"a": "1"}, "moved", None, {"a": "1"}, None),
+        ({"a": "1"}, "moved", "h", {"a": "1"}, None),
+        ({"a": "1"}, "moved", "other", {"a": "1"}, "config.json"),
+        ({"a": "1", "b": "1"}, "moved", "h", {"a": "1", "b": "2"}, "weights"),
+        ({"a": "1", "b": "1"}, "moved", "h", {"a": "1"}, None),
+        # Nothing of the weights is known of both.
+        ({"a": "1"}, "moved", None, {"b": "1"}, "name"),
+        ({}, "moved", "h", {"a": "1"}, None),
+        ({}, "moved", None, {"a": "1"}, "name"),
+        ({}, "base", None, {}, None),
+    ],
+)
+def test_a_base_model_is_the_same_by_its_weights_then_by_its_configuration_then_by_its_name(
+    known: dict[str, str], base: str, hash_: str | None, here: dict[str, str], differs: str | None
+) -> None:
+    checkpoint = made(4, base_hash="h", base_weights=known)
+    assert checkpoints.differing_base(checkpoint, base, hash_, here) == differs
 
 
 def test_old_ones_are_removed_the_last_are_kept(store: Store) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray import checkpoints, local_checkpoints
+from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.options import parse
 from kb_ray.evaluation.sides import results_of, sides_of
+from kb_ray.traces.store import LocalStore
 
 
 @pytest.fixture
@@ -18,6 +21,15 @@ def runs(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "adapter_config.json").write_text("{}")
     return tmp_path
+
+
+@pytest.fixture
+def s3(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets that are folders: s3://b/run has two checkpoints, all else is empty."""
+    monkeypatch.setattr(local_checkpoints, "open_store", lambda uri: LocalStore(f"{runs}/s3/{uri[5:]}"))
+    for step in (1, 2):
+        told = Checkpoint(step=step, base_model="base", fingerprint="f")
+        checkpoints.save(LocalStore(f"{runs}/s3/b/run"), told, {"adapter/adapter_config.json": b"{}"})
 
 
 @pytest.mark.parametrize(
@@ -48,14 +60,28 @@ def test_no_side_overwrites_the_results_of_the_other(runs: Path, output: str, re
     assert folders == {root.format("final"), root.format("adapter")}
 
 
+def test_checkpoints_on_s3_are_told_from_stores_and_called_by_what_differs(s3: None, runs: Path) -> None:
+    early = "s3://b/run/checkpoints/step000001"
+    assert sides_of([early, "s3://b/run"], "out") == {early: "out/step000001", "s3://b/run": "out/run"}
+    assert sides_of([early, f"{early[:-1]}2/"], "out") == {early: "out/step000001", f"{early[:-1]}2/": "out/step000002"}
+    assert sides_of(["s3://b/traces/", "s3://b/run/"], "out") == {
+        "s3://b/traces/": "s3://b/traces/", "s3://b/run/": "out/run",
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("s3")
 def test_stores_are_what_they_are(runs: Path) -> None:
     assert sides_of([f"{runs}/store", "s3://b/p"], "out") == {f"{runs}/store": f"{runs}/store", "s3://b/p": "s3://b/p"}
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("s3://b/p", "s3://b/p/"), ("{}/store", "{}/other/../store/"), ("{}/link", "{}/final"), ("{}/final", "{}/final")],
-)
+    [
+        ("s3://b/p", "s3://b/p/"), ("{}/store", "{}/other/../store/"), ("{}/link", "{}/final"),
+        ("{}/final", "{}/final"), ("s3://b/run", "s3://b/run/checkpoints/step000002/adapter/"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("s3")
 def test_one_and_the_same_is_refused_however_it_is_written(runs: Path, first: str, second: str) -> None:
     (runs / "link").symlink_to(runs / "final")
     with pytest.raises(ConfigError, match="are one and the same, name two"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray.errors import InfraError
 from kb_ray.learn.chat import ChatTokens
 from kb_ray.learn.curriculum import TaskHistory
 from kb_ray.learn.generating import Drawing, draw
@@ -18,6 +19,7 @@ from kb_ray.learn.in_process import InProcessSampler
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.objective import Objective
 from kb_ray.learn.samples import Drawn, Sample
+from kb_ray.learn.stepping import NotFinite, StepReport
 from kb_ray.records import Message, Sampling, Task, Verdict
 from kb_ray.score.reward import RewardRule
 from tests.unit.learn import tiny
@@ -170,6 +172,46 @@ async def test_a_batch_that_tells_nothing_takes_no_step(model: Path) -> None:
     assert learner.steps == 0
     assert batch.made.left_out["uninformative"] == 64
     assert "Train/loss" not in batch.metrics
+
+
+class Good(InProcessSampler):
+    """Every answer is a right kernel."""
+
+    async def draw(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Drawn]:
+        return [Drawn((tiny.WORDS.index(tiny.GOOD), 2), (-0.5, -0.5), False) for _ in prompts]
+
+
+async def test_a_batch_of_which_nothing_was_judged_moves_no_stage(model: Path) -> None:
+    async def away(task: Task, code: str) -> Verdict:
+        raise InfraError("no judge can be reached")
+
+    learner, rule = tiny.learner(model), RULE.model_copy(update={"reward_stages": True})
+    sampler = Good(learner, "toy", Sampling(max_tokens=TOKENS), 4096)
+    judged = Grpo(rule, TASKS, learner, sampler, judge, OBJECTIVE, opening)
+    await judged.advance()
+    assert judged.progress.stages.recent == (1.0,)
+    unjudged = Grpo(rule, TASKS, learner, sampler, away, OBJECTIVE, opening, judged.progress)
+    await unjudged.advance()
+    assert unjudged.progress.batch == 2
+    assert unjudged.progress.stages == judged.progress.stages
+
+
+async def test_what_was_tried_is_told_before_a_step_that_fails(model: Path) -> None:
+    class Broken:
+        steps = 0
+
+        def epoch(self, samples: Sequence[Sample], objective: Objective, parts: int) -> list[StepReport]:
+            raise NotFinite("no number")
+
+    told = list[tuple[int, int]]()
+    sampler = InProcessSampler(tiny.learner(model), "toy", Sampling(max_tokens=TOKENS), 4096)
+    grpo = Grpo(
+        RULE, TASKS, Broken(), sampler, judge, OBJECTIVE, opening,
+        tried=lambda number, groups: told.append((number, sum(map(len, groups)))),
+    )  # fmt: skip
+    with pytest.raises(NotFinite):
+        await rewards(grpo, 8)
+    assert told == [(n, 64) for n in range(grpo.progress.batch + 1)]
 
 
 async def test_a_loop_goes_on_where_another_was(model: Path) -> None:

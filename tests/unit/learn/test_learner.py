@@ -159,11 +159,15 @@ def test_where_memory_runs_out_the_step_is_not_taken_and_the_setting_is_named(
         ) as e:
             learner.step(SAMPLES, SFT)
         assert "--gradient-checkpointing" in str(e.value)
-        with pytest.raises(OutOfMemory, match=r"hold 1 sequences of 5 tokens .*; lower --max-tokens, or give"):
+        with pytest.raises(
+            OutOfMemory, match=r"hold 1 sequences of 5 tokens .*; give --gradient-checkpointing: .*lower --max-tokens"
+        ):
             learner.step(SAMPLES[:1], SFT)
         patched.setattr("kb_ray.learn.learner.draw", full)
-        with pytest.raises(OutOfMemory, match=r"8 tokens of prompts and answers .*--rollout-tokens"):
-            learner.draw([(7, 8)], Drawing(max_tokens=2, batch_tokens=8), {2}, 0)
+        with pytest.raises(OutOfMemory, match=r"draw 2 answers at once: lower --rollout-tokens, now 8"):
+            learner.draw([(7, 8)] * 3, Drawing(max_tokens=2, batch_tokens=8), {2}, 0)
+        with pytest.raises(OutOfMemory, match=r"draw 1 answers at once: have a server .*; or lower --max-tokens"):
+            learner.draw([(7, 8)] * 3, Drawing(max_tokens=2, batch_tokens=7), {2}, 0)
     assert (learner.steps, torch.equal(weights(learner), before)) == (0, True)
     learner.step(SAMPLES, SFT)
 

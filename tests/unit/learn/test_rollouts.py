@@ -80,6 +80,7 @@ async def test_each_turn_has_its_tokens_its_score_and_the_policy_that_answered()
     assert [step.prompt for step in first.steps] == [sampler.prompts[0][0], sampler.prompts[1][0]]
     assert sampler.text(first.steps[1].answer) == KERNEL.format("right")
     assert {step.policy for step in first.steps} == {3}
+    assert {turn.policy_version for turn in first.state.turns} == {"scripted"}
     assert first.state.turns[1].completion.token_ids == first.steps[1].answer
     assert first.finish.stop_reason is StopReason.SUCCESS_FAST
 

@@ -67,19 +67,24 @@ def test_stale_groups_are_left_out_whole() -> None:
     assert grpo_samples([fresh], **RULE, policy=10, max_staleness=0).groups == 0
 
 
+def right(score: float | None, answer: tuple[int, ...] = (7, 8), **fields: Any) -> Step:
+    return step(score, answer, correct=True, **fields)
+
+
 def test_the_best_answers_are_kept_each_once() -> None:
     group = [
-        rollout(step(0.7, (1,)), step(1.3, (2,))),
-        rollout(step(1.3, (2,)), step(2.0, (3,), truncated=True)),
-        rollout(step(0.9, (4,)), step(0.0, (5,)), step(None, (6,))),
+        rollout(right(0.7, (1,)), right(1.3, (2,))),
+        rollout(right(1.3, (2,)), right(2.0, (3,), truncated=True)),
+        rollout(right(0.9, (4,)), step(0.0, (5,)), right(None, (6,))),
     ]
     made = best_samples([group], keep=2)
     assert [(s.tokens[-1], s.advantage) for s in made.samples] == [(2, 1.0), (4, 1.0)]
     assert made.left_out == {"duplicate": 1, "truncated": 1, "worse": 1, "failed": 1, "infra": 1}
 
 
-def test_a_group_without_success_teaches_nothing() -> None:
-    made = best_samples([[rollout(step(0.0)), rollout(step(0.0))]], keep=3)
+@pytest.mark.parametrize("score", [0.0, 0.3, 0.5])
+def test_a_group_without_success_teaches_nothing_whatever_its_wrong_answers_earn(score: float) -> None:
+    made = best_samples([[rollout(step(score)), rollout(step(score, (9,)))]], keep=3)
     assert (made.samples, made.groups, made.left_out["failed"]) == ((), 0, 2)
 
 

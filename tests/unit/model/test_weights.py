@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kb_ray import checkpoints
+from kb_ray import checkpoints, local_checkpoints
 from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.model.in_process import InProcessCompleter
@@ -132,6 +132,18 @@ async def test_a_runs_checkpoint_is_what_the_run_wrote_however_it_is_named(run: 
     spoilt(run / "checkpoints/step000003/adapter" / ADAPTER, 0.125)
     with pytest.raises(ConfigError, match=r"adapter_model\.safetensors is not what the run wrote: copy"):
         await check(run / named)
+
+
+async def test_a_runs_checkpoint_on_s3_is_the_same_model_as_in_a_folder(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_checkpoints, "open_store", lambda uri: LocalStore(str(run)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote = InProcessCompleter("s3://bucket/run", local=True)
+    assert remote.model == InProcessCompleter(str(run), local=True).model
+    assert remote.model.startswith("run-step000003@")
+    (run / "checkpoints/step000003/adapter" / ADAPTER).unlink()
+    await remote.check()
 
 
 async def test_a_checkpoint_that_is_not_whole_or_whose_base_is_another_model_is_refused(

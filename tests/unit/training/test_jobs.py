@@ -62,14 +62,37 @@ def test_its_stages_and_its_command_lines_are_understood() -> None:
     }.items():
         given = [f"dataset_builder.reward_{part.replace('=', '_weight=')}" for part in weights]
         settings = parsed("grpo", *given, "dataset_builder.measure_performance=true")
-        assert settings.reward_rule().weights == PRESETS[stage]
+        rule = settings.reward_rule()
+        assert (rule.scheme, rule.weights) == ("weighted", PRESETS[stage])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--reward", "kevin", "reward_speed_weight=0.3"), "--reward-speed-weight does nothing with --reward kevin"),
+        (("--reward", "staged", "--reward-stages"), "--reward-stages does nothing with --reward staged"),
+        (
+            ("--config", str(JOBS / "rl_kernelbench.yaml"), "reward_speed_weight=0.3"),
+            "does nothing with --reward-stages",
+        ),
+    ],
+)
+def test_a_weight_that_would_do_nothing_is_refused(given: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parsed("grpo", *given)
+
+
+def test_schemes_are_those_of_their_documents_unless_weights_are_named() -> None:
+    assert [parsed(command).reward for command in ("grpo", "best-of-n", "tritonrl")] == ["kevin", "staged", "staged"]
+    assert parsed("best-of-n", "reward_format_weight=0.2").reward == "weighted"
+    assert parsed("grpo", "--reward-stages").reward_rule().scheme == "weighted"
 
 
 def test_the_second_documents_run_has_its_values_in_both_stages() -> None:
     whole: WholeSettings = parsed("tritonrl", "--config", str(JOBS / "tritonrl_budget.yaml"), "--stage", "all")
     sft, best = whole.sft(), whole.best_of_n()
     lora = sft.learning(1).lora
-    assert (sft.model_name, sft.data, sft.samples, sft.epochs, sft.batch_size, sft.load_in_8bit) == (
+    assert (sft.model_name, sft.data, sft.samples, sft.epochs, sft.per_device_batch_size, sft.load_in_8bit) == (
         "Qwen/Qwen2.5-Coder-7B-Instruct", ("kernelbook",), 1000, 1, 2, True,
     )  # fmt: skip
     assert (lora.rank, lora.alpha, lora.dropout) == (16, 32, 0.05)

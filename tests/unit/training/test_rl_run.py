@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from kb_ray.traces.store import LocalStore
 from kb_ray.training.openings import Openings
 from kb_ray.training.rl_run import Judges, tasks_of, train
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
+from kb_ray.training.tries import Opening
 from tests.unit.learn import tiny
 from tests.unit.learn.test_grpo import TASKS, judge
 
@@ -38,9 +41,12 @@ def opening(task: Task) -> tuple[tuple[Message, ...], Retrieved | None]:
     return (Message(role="user", content=f"w{task.task_id[-1]}"),), None
 
 
-async def run(settings: GrpoSettings | BestOfNSettings, kept: list[Episode] | None = None) -> int:
+async def run(
+    settings: GrpoSettings | BestOfNSettings, kept: list[Episode] | None = None, *, opened: Opening = opening,
+    say: Callable[[str], None] = lambda line: None,
+) -> int:  # fmt: skip
     episodes: list[Episode] = [] if kept is None else kept
-    return await train(settings, TASKS, Judges(judge, episodes.append, "r"), opening, lambda line: None, "cpu")
+    return await train(settings, TASKS, Judges(judge, episodes.append, "r"), opened, say, "cpu")
 
 
 def told(output: Path) -> list[dict[str, float]]:
@@ -56,7 +62,8 @@ async def test_every_attempt_is_kept_with_what_it_took(model: Path, tmp_path: Pa
     first = kept[0].turns[0]
     assert first.completion.token_ids
     assert len(first.completion.logprobs or ()) == len(first.completion.token_ids)
-    assert (first.policy_version, kept[0].turns[0].completion.model) == ("0", "r-step000000")
+    assert re.fullmatch(r"r-[0-9a-f]{8}-step000000", first.completion.model)
+    assert first.policy_version == first.completion.model
 
 
 async def test_numbers_are_written_under_the_third_documents_names(model: Path, tmp_path: Path) -> None:
@@ -112,8 +119,10 @@ async def test_a_step_that_is_not_taken_ends_the_run_and_keeps_the_one_before(
         return real(self, *arguments)
 
     monkeypatch.setattr(Learner, "epoch", spoilt)
+    kept: list[Episode] = []
     with pytest.raises(why):
-        await run(grpo(model, tmp_path, checkpoint_every=99, steps=40))
+        await run(grpo(model, tmp_path, checkpoint_every=99, steps=40), kept)
+    assert len(kept) == 64 * (1 + len(told(tmp_path))), "what was tried for that step too"
     last = checkpoints.latest(LocalStore(str(tmp_path)))
     assert last is not None
     assert last.step == 2
@@ -133,6 +142,32 @@ async def test_best_of_n_is_a_run_of_the_same_kind(model: Path, tmp_path: Path) 
     await run(settings)
     assert sum(line["Samples/Kept"] for line in told(tmp_path)) > 0
     assert checkpoints.steps(LocalStore(str(tmp_path)))
+
+
+async def test_a_window_without_room_for_an_answer_is_one_line_and_no_run(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--max-tokens: .* 4096 tokens .* window of 4096 .*: lower it to \d+ or less"
+    ):
+        await run(grpo(model, tmp_path, max_tokens=4096))
+    assert not (tmp_path / "metrics.jsonl").exists()
+    with pytest.raises(ConfigError, match=r"--max-tokens: .* or on shorter tasks"):
+        await run(grpo(model, tmp_path), opened=lambda task: (opening_of(5000), None))
+
+
+async def test_tries_that_the_window_ends_are_counted_and_told(model: Path, tmp_path: Path) -> None:
+    """Of four tasks one is too long: the others are learned from."""
+    kept, said = list[Episode](), list[str]()
+    await run(
+        grpo(model, tmp_path, steps=1), kept, say=said.append,
+        opened=lambda task: (opening_of(5000 if task.task_id == "toy/2" else 1), None),
+    )  # fmt: skip
+    assert [episode.task.task_id for episode in kept if not episode.turns] == ["toy/2"] * 16
+    assert told(tmp_path)[0]["Rollouts/EndedByWindow"] == 16.0
+    assert said[-1].endswith("; 16 tries ended by the model's window")
+
+
+def opening_of(words: int) -> tuple[Message, ...]:
+    return (Message(role="user", content="w1 " * words),)
 
 
 def test_defaults_are_the_documents() -> None:

@@ -142,6 +142,37 @@ def test_a_damaged_file_of_traces_is_left_out_only_when_told(model: Path, tmp_pa
     assert second.exists()
 
 
+def test_a_run_whose_data_were_damaged_since_goes_on_without_them_and_says_so(model: Path, tmp_path: Path) -> None:
+    for name in ("relu", "exp"):
+        store_of(tmp_path / "data", story("fast", of=task(name)))
+    sft_run.run(settings(model, tmp_path / "data", tmp_path / "run", epochs=2, batch_size=1), print, "cpu")
+    min((tmp_path / "data" / "parts").iterdir()).write_bytes(b"x")
+    again = settings(model, tmp_path / "data", tmp_path / "run", epochs=2, batch_size=1)
+    with pytest.raises(ConfigError, match="--skip-corrupt"):
+        sft_run.run(again, print, "cpu")
+    said: list[str] = []
+    assert sft_run.run(again.model_copy(update={"skip_corrupt": True}), said.append, "cpu") == 4
+    assert [line for line in said if line.startswith("data:")] == [
+        "data:     1 samples now, 2 before: the steps that are left learn from those of now"
+    ]
+
+
+def test_what_is_said_to_be_left_out_adds_up_to_the_episodes(model: Path, tmp_path: Path) -> None:
+    told = [story("fast", of=task(name)) for name in ("relu", "exp", "log")]
+    told += [story("wrong", of=task("sin")), story("odd", of=task("cos"))]
+    (tmp_path / "asked").mkdir()
+    store_of(tmp_path / "data", *told)
+    rows = json.dumps({"name": "relu", "code": told[0].task.reference_code, "entry_point": "reference_impl"})
+    (tmp_path / "asked" / "rows.jsonl").write_text(rows + "\n")
+    said: list[str] = []
+    kept_out = (f"file:{tmp_path / 'asked' / 'rows.jsonl'}",)
+    sft_run.run(settings(model, tmp_path / "data", tmp_path / "run", eval_tasks=kept_out), said.append, "cpu")
+    assert [line for line in said if line.startswith("samples:")] == [
+        "samples:  2; of 5 that were read, left out: 1 of tasks kept clean, 1 without a correct kernel, "
+        "1 without a correct kernel that is trusted"
+    ]
+
+
 def test_other_settings_do_not_go_on_with_a_run_but_another_place_does(model: Path, data: Path, tmp_path: Path) -> None:
     sft_run.run(settings(model, data, tmp_path / "run", epochs=1), print, "cpu")
     with pytest.raises(ConfigError, match="other settings"):
@@ -161,7 +192,7 @@ def test_the_command_reads_flags_and_refuses_in_one_line(capsys: pytest.CaptureF
 def test_defaults_are_the_second_documents() -> None:
     plain = SftSettings()
     learner = plain.learning(10)
-    assert (plain.epochs, plain.batch_size, plain.samples, plain.model_name) == (
+    assert (plain.epochs, plain.rule().batch_size, plain.samples, plain.model_name) == (
         1, 2, 1000, "Qwen/Qwen2.5-Coder-7B-Instruct",
     )  # fmt: skip
     assert (learner.lora.rank, learner.lora.alpha, learner.lora.dropout) == (16, 32, 0.05)

@@ -110,7 +110,8 @@ def own_checkpoint(output: Path, rank: int) -> None:
     """As a run leaves it, but for the weights."""
     config = {"r": rank, "lora_alpha": 8, "target_modules": list(ALL)}
     files = {"adapter/adapter_config.json": json.dumps(config).encode(), "state.pt": b"optimizer"}
-    checkpoints.save(open_store(str(output)), Checkpoint(step=3, base_model="m", fingerprint="f"), files)
+    checkpoint = Checkpoint(step=3, base_model=GrpoSettings().model_name, fingerprint="f")
+    checkpoints.save(open_store(str(output)), checkpoint, files)
 
 
 def test_a_run_that_goes_on_needs_nothing_of_what_it_began_with(tmp_path: Path) -> None:

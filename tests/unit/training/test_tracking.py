@@ -21,6 +21,15 @@ def test_every_step_is_a_line_and_what_is_no_number_is_left_out(tmp_path: Path) 
     assert lines(store) == [{"step": 0, "Train/loss": 1.5}, {"step": 1, "Train/loss": 1.0}]
 
 
+def test_what_is_known_later_is_added_to_the_line_of_its_step(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    tracker = Tracker(store, None, first=0)
+    for step in range(2):
+        tracker.log(step, {"a": float(step)}, {})
+        tracker.add(step, {"b": 0.5 + step, "c": float("inf")})
+    assert lines(store) == [{"step": 0, "a": 0.0, "b": 0.5}, {"step": 1, "a": 1.0, "b": 1.5}]
+
+
 def test_a_run_that_goes_on_drops_what_came_after_its_checkpoint(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     first = Tracker(store, None, first=0)
