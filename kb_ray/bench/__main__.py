@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, local_device
+from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, usable
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
@@ -194,9 +194,9 @@ def _sources(row: Any, number: int) -> tuple[str, str]:
 def _given(argv: list[str] | None) -> dict[str, Any]:
     """Fields of BenchSettings, but for the device, that the command line names."""
     parser = _parser()
-    parser.set_defaults(**dict.fromkeys(_FIELDS, argparse.SUPPRESS))
+    parser.set_defaults(**dict.fromkeys(_FIELDS))
     options = vars(parser.parse_args(argv))
-    return {field: options[name] for name, field in _FIELDS.items() if name in options}
+    return {field: options[name] for name, field in _FIELDS.items() if options[name] is not None}
 
 
 def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
@@ -204,7 +204,7 @@ def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
     # Stores need pyarrow: only who reads one waits for it.
     from kb_ray.bench.recheck import recheck, settings_of
 
-    device = ("cuda" if options.ray else local_device()) if options.device == "auto" else options.device
+    device = usable(options.device) if not options.ray else "cuda" if options.device == "auto" else options.device
     try:
         BenchSettings(**given)
         stored = settings_of(options.recheck)
@@ -224,7 +224,7 @@ def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
 
 
 def _evaluate(options: argparse.Namespace, **what: Any) -> Verdict:
-    device = None if options.device == "auto" else options.device
+    device = None if options.device == "auto" else options.device if options.ray else usable(options.device)
     policy = {field: getattr(options, name) for name, field in _FIELDS.items()}
     return _evaluator(options)(bench_request(**what, **policy, device=device))
 

@@ -214,6 +214,14 @@ def local_device() -> Device:
     return "cuda" if visible not in ("", "-1") and glob.glob("/dev/nvidia[0-9]*") else "cpu"
 
 
+def usable(device: Literal["auto", "cuda", "cpu"]) -> Device:
+    """The device that a command is to use on this machine; ConfigError for a GPU where none is seen."""
+    here = local_device()
+    if (device, here) == ("cuda", "cpu"):
+        raise ConfigError("--device cuda: no NVIDIA GPU is seen here: leave it out, or look at CUDA_VISIBLE_DEVICES")
+    return here if device == "auto" else device
+
+
 def _front() -> Any:
     # Ray is needed from here on only: direct calls do without it.
     from kb_ray.bench.front import front

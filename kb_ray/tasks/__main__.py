@@ -109,13 +109,10 @@ def _bytes(text: str) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     # The evaluator's modules are needed from here on only.
-    from kb_ray.bench.api import local_device
+    from kb_ray.bench.api import usable
     from kb_ray.bench.inspect import Inspector
 
-    here = local_device()
-    device = here if options.device == "auto" else options.device
-    if (device, here) == ("cuda", "cpu"):
-        raise ConfigError("--device cuda: no NVIDIA GPU is seen here: leave it out, or look at CUDA_VISIBLE_DEVICES")
+    device = usable(options.device)
     max_bytes = _CPU_MAX_BYTES if options.max_bytes is None and device == "cpu" else options.max_bytes
     columns = read_columns(options.column)
     check_mapping(columns, options.specs)

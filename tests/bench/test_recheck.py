@@ -71,7 +71,7 @@ def test_kernels_are_verified_as_their_run_did_it_but_for_what_is_named(
     assert main(["--recheck", store.uri, "--device", "cpu", "--tf32", "--timeout", "12.5"]) == 0
     wanted = BenchSettings(n_correctness=7, torch_ops="forbid", timeout_s=12.5, tf32=True, device="cpu")
     assert {request.settings for request in asked} == {wanted}
-    assert "settings: those of the run, but tf32 True\n" in capsys.readouterr().out
+    assert "settings: those of the run, but tf32 not said -> True\n" in capsys.readouterr().out
 
 
 def test_changes_are_told_and_written_and_the_old_store_stays(

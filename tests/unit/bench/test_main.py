@@ -146,6 +146,8 @@ def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.C
         (["right.py", "--reference", "ref.py", "--input-shapes", "{"], "--input-shapes is not JSON"),
         (["--jsonl", "missing.jsonl"], "cannot read missing.jsonl"),
         (["--recheck", "."], "holds no traces"),
+        (["--recheck", ".", "--device", "cuda"], "--device cuda: no NVIDIA GPU is seen here"),
+        (["right.py", "--reference", "ref.py", "--device", "cuda"], "--device cuda: no NVIDIA GPU is seen here"),
         (["--recheck", ".", "--n-trials", "1"], "n_trials"),
     ],
 )

@@ -162,7 +162,7 @@ PARAMETERS = st.sampled_from(POSITIONAL + KEYWORD)
 
 
 @given(PARAMETERS, st.integers(0, 4), st.sets(NAMES))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_a_call_fits_a_signature_exactly_when_python_would_accept_it(
     parameters: str, count: int, keywords: set[str]
 ) -> None:

@@ -162,8 +162,9 @@ def test_what_is_said_to_be_left_out_adds_up_to_the_episodes(model: Path, tmp_pa
     told += [story("wrong", of=task("sin")), story("odd", of=task("cos"))]
     (tmp_path / "asked").mkdir()
     store_of(tmp_path / "data", *told)
-    rows = json.dumps({"name": "relu", "code": told[0].task.reference_code, "entry_point": "reference_impl"})
-    (tmp_path / "asked" / "rows.jsonl").write_text(rows + "\n")
+    row = {"name": "relu", "code": told[0].task.reference_code, "entry_point": "reference_impl",
+           "input_shapes": {"x": {"shape": [8], "dtype": "float32"}}}  # fmt: skip
+    (tmp_path / "asked" / "rows.jsonl").write_text(json.dumps(row) + "\n")
     said: list[str] = []
     kept_out = (f"file:{tmp_path / 'asked' / 'rows.jsonl'}",)
     sft_run.run(settings(model, tmp_path / "data", tmp_path / "run", eval_tasks=kept_out), said.append, "cpu")
