@@ -27,7 +27,7 @@ from kb_ray.records import Sampling
 from kb_ray.traces.store import open_store
 from kb_ray.training import keeping
 from tests.fixtures_s3 import S3Server, free_ports
-from tests.serve.test_served_sampler import ASKED, NEAR, as_sample
+from tests.serve.test_served_sampler import ASKED, NEAR, as_sample, gap
 
 ROOT = Path(__file__).parents[2]
 NAME = "run-step000002"
@@ -98,8 +98,9 @@ async def test_it_answers_as_the_learner_and_not_as_its_base(url: str, learner: 
     drawn = await sampler.draw(prompts, seed=3)
     await client.aclose()
     samples = [as_sample(*pair) for pair in zip(prompts, drawn, strict=True)]
-    assert gap(learner, samples) < NEAR
-    assert gap(make_learner(smollm2_folder), samples) > 2 * NEAR, "the base model would be told apart"
+    assert gap(learner, samples, SAMPLING.temperature) < NEAR
+    base = make_learner(smollm2_folder)
+    assert gap(base, samples, SAMPLING.temperature) > 2 * NEAR, "the base model would be told apart"
 
 
 def test_a_request_that_names_no_model_is_answered_by_the_only_one(url: str, learner: Learner) -> None:
@@ -122,13 +123,3 @@ def test_what_is_refused_is_known_to_the_pinned_vllm_and_peft() -> None:
 
     assert get_args(MaxLoRARanks) == adapters._RANKS
     assert set(adapters._UNSERVED) <= {field.name for field in fields(LoraConfig)}
-
-
-def gap(learner: Learner, samples: list[Sample]) -> float:
-    """The largest difference of any token's log-probability."""
-    own = learner.logprobs(samples, SAMPLING.temperature)
-    return max(
-        abs(float(mine) - told)
-        for values, sample in zip(own, samples, strict=True)
-        for mine, told in zip(values, sample.logprobs or (), strict=True)
-    )

@@ -55,11 +55,11 @@ async def test_after_each_publish_the_served_adapter_is_the_learner(
     gaps, moved = [], []
     for _ in range(3):
         samples = await drawn(sampler, prompts)
-        gaps.append(gap(learner, samples))
+        gaps.append(gap(learner, samples, SAMPLING.temperature))
         learner.step(samples, Objective(kind="likelihood", averaging="token"))
-        moved.append(gap(learner, samples))
+        moved.append(gap(learner, samples, SAMPLING.temperature))
         sampler = await sampler.at(publisher.publish(learner), learner.steps)
-    gaps.append(gap(learner, await drawn(sampler, prompts)))
+    gaps.append(gap(learner, await drawn(sampler, prompts), SAMPLING.temperature))
     assert max(gaps) < NEAR, "of the step that was asked for"
     assert min(moved) > 2 * NEAR, "a step changes the probabilities by more, so that the step before would be seen"
     assert sampler.model == f"{MODEL}:parity-a-step000003"
@@ -82,9 +82,9 @@ def as_sample(prompt: tuple[int, ...], drawn: Drawn) -> Sample:
     return Sample(prompt + drawn.tokens, trained, logprobs=drawn.logprobs)
 
 
-def gap(learner: Learner, samples: list[Sample]) -> float:
+def gap(learner: Learner, samples: list[Sample], temperature: float) -> float:
     """The largest difference of any token's log-probability, at the temperature of the draw."""
-    own = learner.logprobs(samples, SAMPLING.temperature)
+    own = learner.logprobs(samples, temperature)
     return max(
         abs(float(mine) - told)
         for values, sample in zip(own, samples, strict=True)
