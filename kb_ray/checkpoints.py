@@ -11,6 +11,7 @@ than training wrote. Knows files and their hashes, no model.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ from kb_ray.records import Record
 from kb_ray.traces.store import Store, open_store
 
 FOLDER = "checkpoints"
+_WRITERS = ("transformers_version", "_name_or_path", "_commit_hash")
+"""What transformers notes in a model's config.json about the writing of it."""
 ADAPTER, STATE, MARK = "adapter", "state.pt", "checkpoint.json"
 _STEP = re.compile(rf"{FOLDER}/step(\d{{6,}})/{re.escape(MARK)}")
 
@@ -113,11 +116,12 @@ def read(store: Store, step: int) -> Checkpoint:
         raise StoreError(f"{store.uri}/{_key(step, MARK)} is damaged: {first['msg']}") from error
 
 
-def load(store: Store, step: int) -> Loaded:
-    """A checkpoint with all of its files; StoreError where one is missing or is not what was written."""
+def load(store: Store, step: int, within: str = "") -> Loaded:
+    """A checkpoint with its files, or those whose names begin with `within`; StoreError where one is missing or is not
+    what was written."""
     found = read(store, step)
-    files = {name: _checked(store, step, name, mark) for name, mark in found.files.items()}
-    return Loaded(found, files)
+    wanted = {name: mark for name, mark in found.files.items() if name.startswith(within)}
+    return Loaded(found, {name: _checked(store, step, name, mark) for name, mark in wanted.items()})
 
 
 def copy_adapter(store: Store, checkpoint: Checkpoint, to: Store) -> None:
@@ -173,9 +177,21 @@ def told(mark: Path) -> Checkpoint:
 
 
 def base_hash(model: str) -> str | None:
-    """Of a model folder's config.json, which says what the model is however the folder is called; None for a name."""
+    """Of a model folder's config.json, which says what the model is however the folder is called; None for a name.
+
+    Who wrote that file, and how it is laid out, does not count: a model that is saved anew is the same one.
+    """
     config = Path(model).expanduser() / "config.json"
-    return _hash(config.read_bytes()) if config.is_file() else None
+    if not config.is_file():
+        return None
+    data = config.read_bytes()
+    try:
+        told = json.loads(data)
+    except ValueError:
+        return _hash(data)
+    if isinstance(told, dict):
+        told = {name: value for name, value in told.items() if name not in _WRITERS}
+    return _hash(json.dumps(told, sort_keys=True).encode())
 
 
 def differing_base(

@@ -50,8 +50,8 @@ for stage in "$@"; do
     sft)
       learn sft sft --data "$folder/traces" --epochs 14 --batch-size 16 --learning-rate 0.001 \
         $(eval_tasks) ;;
-    best) learn best best-of-n $(rollouts) ${BEST:-} ;;
-    grpo) learn grpo grpo $(rollouts) --mode multi_turn --max-turns 2 --learning-rate 0.0003 ${GRPO:-} ;;
+    best) learn best best-of-n $(rollouts) --learning-rate 0.0001 --warmup-steps 4 ${BEST:-} ;;
+    grpo) learn grpo grpo $(rollouts) --mode multi_turn --max-turns 2 --learning-rate 0.0001 --warmup-steps 4 ${GRPO:-} ;;
     judge-base) judge base "$folder/smollm2" ;;
     judge-*) judge "${stage#judge-}" "$folder/${stage#judge-}$seed" ;;
     table)

@@ -73,7 +73,7 @@ def open_run(store: Store, info: RunInfo) -> RunInfo:
         raise ConfigError(
             f"output {store.uri} holds run {stored.run_id} with other settings "
             f"({_differences(stored.identity, info.identity)}): use the same settings to continue it, "
-            "or another --output"
+            f"or another --output{_bare(store)}"
         )
     return stored
 
@@ -90,6 +90,12 @@ def read_run(store: Store, otherwise: str = "remove it to read the traces withou
         raise ConfigError(
             f"trace store {store.uri}: {RUN_KEY} is damaged or of another kb_ray: put a copy of it back, or {otherwise}"
         ) from error
+
+
+def _bare(store: Store) -> str:
+    """What else helps where a start wrote down its settings and no more; empty where there is something to lose."""
+    held = [key for key in store.list("") if key != RUN_KEY and not key.startswith("leases/")]
+    return "" if held else f"; nothing has come out of it yet, so removing its {RUN_KEY} is a third way"
 
 
 def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

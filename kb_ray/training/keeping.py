@@ -72,8 +72,10 @@ def start_from(learner: Trainee, path: str) -> None:
     model, base = learner.settings.model, _base_weights(learner)
     if store is not None and found is not None:
         refuse_others_checkpoint(path, found, model, base)
-        files = checkpoints.load(store, found.step).files
-        learner.begin_with(files.get(_WEIGHTS), _state(files))
+        # Here the adapter is all that is needed; a service's weights are where the state says.
+        here = isinstance(learner, HoldsBase)
+        files = checkpoints.load(store, found.step, within=f"{ADAPTER}/" if here else "").files
+        learner.begin_with(files.get(_WEIGHTS), None if here else _state(files))
         return
     weights = checkpoints.adapter_folder(path) / Path(_WEIGHTS).name
     if store is not None or not weights.is_file():

@@ -45,6 +45,16 @@ def test_other_settings_are_refused_by_name_and_leave_the_run_alone(store: Local
     assert read_run(store) == first
 
 
+def test_a_run_of_which_there_is_nothing_yet_may_be_removed(store: LocalStore) -> None:
+    open_run(store, info(model="m"))
+    store.put_if_absent("leases/1-of-1.json", b"{}")
+    with pytest.raises(ConfigError, match=r"nothing has come out of it yet, so removing its run\.json"):
+        open_run(store, info(model="n"))
+    store.put_if_absent("episodes/part-1.parquet", b"x")
+    with pytest.raises(ConfigError, match=r"or another --output$"):
+        open_run(store, info(model="n"))
+
+
 def test_a_foreign_run_file_is_refused_in_one_line(store: LocalStore) -> None:
     store.put_if_absent("run.json", b'{"hello": 1}')
     with pytest.raises(ConfigError, match=r"run\.json is damaged .* use another --output") as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,24 @@ def test_another_run_can_begin_with_its_weights(model: Path, store: LocalStore) 
         keeping.start_from(other, str(model))
 
 
+def test_another_run_s_optimizer_is_not_needed_to_begin_with_its_weights(model: Path, store: LocalStore) -> None:
+    learner = trained(model, 2)
+    keeping.save(store, learner, "f", {})
+    (Path(store.uri) / "checkpoints/step000002/state.pt").unlink()
+    other = tiny.learner(model, seed=8)
+    keeping.start_from(other, store.uri)
+    assert torch.equal(weights(other), weights(learner))
+
+
+def test_a_model_that_another_version_wrote_is_the_same_one(model: Path, store: LocalStore, tmp_path: Path) -> None:
+    keeping.save(store, trained(model, 1), "f", {})
+    anew = Path(shutil.copytree(model, tmp_path / "anew"))
+    told = json.loads((anew / "config.json").read_text())
+    assert "transformers_version" in told
+    (anew / "config.json").write_text(json.dumps(told | {"transformers_version": "9.9"}))
+    assert keeping.resume(store, tiny.learner(anew), "f") is not None
+
+
 def test_what_does_not_fit_is_refused_in_one_line(model: Path, store: LocalStore, tmp_path: Path) -> None:
     keeping.save(store, trained(model, 1), "f", {})
     with pytest.raises(ConfigError, match="other settings"):
@@ -89,8 +109,6 @@ def test_what_does_not_fit_is_refused_in_one_line(model: Path, store: LocalStore
 
 
 def test_a_model_that_moved_is_known_by_what_it_is(model: Path, store: LocalStore, tmp_path: Path) -> None:
-    import shutil
-
     keeping.save(store, trained(model, 1), "f", {})
     moved = shutil.copytree(model, tmp_path / "moved")
     assert keeping.resume(store, tiny.learner(Path(moved)), "f") is not None
