@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from deployments.served_adapters import lasting
 from kb_ray import local_checkpoints
 from kb_ray.errors import ConfigError
 
@@ -28,9 +29,10 @@ _OTHER_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
 
 
 def with_adapter(config: dict[str, Any], adapter: str) -> dict[str, Any]:
-    """A model's config of ray.serve.llm, with `adapter` (a name as in local_checkpoints) in place of the base alone.
+    """A model's config of ray.serve.llm, with `adapter` (a place as in local_checkpoints) in place of the base alone.
 
-    ConfigError where there is no adapter, it is not what a run wrote or of another base model, or vLLM cannot serve it.
+    It is copied to where it stays, as replicas start at any time. ConfigError where there is no adapter, it is not what
+    a run wrote or of another base model, or vLLM cannot serve it.
     """
     folder, base = local_checkpoints.here(adapter), config["model_loading_config"]["model_source"]
     settings = _settings(folder, adapter)
@@ -38,20 +40,25 @@ def with_adapter(config: dict[str, Any], adapter: str) -> dict[str, Any]:
     checkpoint = local_checkpoints.check(folder, base)
     # A folder may have moved, and is told by its content; of names on the hub there is nothing else to compare.
     moved = checkpoint is not None and checkpoint.base_hash is not None
-    if not moved and _is_on_hub(base) and _is_on_hub(trained_on) and base.lower() != trained_on.lower():
+    if not moved and _is_on_hub(base) and _is_on_hub(trained_on) and _published(base) != _published(trained_on):
         raise ConfigError(f"{adapter} was trained on {trained_on}, not on {base}: give that one as its base model")
     engine = {**config["engine_kwargs"], "enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
     return {
         **config,
         "engine_kwargs": engine,
         "server_cls": _SERVER,
-        "experimental_configs": {ADAPTER: adapter},
+        "experimental_configs": {ADAPTER: lasting(adapter, folder, checkpoint)},
     }
 
 
 def _is_on_hub(model: Any) -> bool:
     """Whether a model's name is one on the hub: no folder's, no URL."""
     return isinstance(model, str) and "://" not in model and not model.startswith(("/", "./", "../", "~"))
+
+
+def _published(name: str) -> str:
+    """What a name on the hub says of the model: its last part, as others publish copies under their own names."""
+    return name.rpartition("/")[2].lower()
 
 
 def _settings(folder: Path, adapter: str) -> dict[str, Any]:

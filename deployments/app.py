@@ -175,7 +175,7 @@ def _named(model: ModelArgs) -> dict[str, Any]:
 
 def _adapter(name: str) -> str:
     """Where exactly it lies."""
-    return local_checkpoints.place(name if "://" in name else str(ROOT / Path(name).expanduser()))
+    return local_checkpoints.place(name if "://" in name else str(ROOT / os.path.expanduser(name)))
 
 
 def _named_source(model: ModelArgs) -> str:
@@ -186,7 +186,7 @@ def _source(model: ModelArgs) -> str:
     source = _named_source(model)
     if not source.startswith(("/", "./", "../", "~")):
         return source
-    folder = (ROOT / Path(source).expanduser()).resolve()
+    folder = (ROOT / os.path.expanduser(source)).resolve()
     if not (folder / "config.json").is_file():
         # vLLM would take a missing folder for the name of a repository and look for it on the network.
         raise ConfigError(f"no model of {model.model_id} in {folder}: {model.missing}")

@@ -11,7 +11,7 @@ than training wrote. Knows files and their hashes, no model.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,15 +20,17 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from kb_ray.base_models import config_hashes
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Record
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import LocalStore, Store, open_store
 
 FOLDER = "checkpoints"
-_WRITERS = ("transformers_version", "_name_or_path", "_commit_hash")
-"""What transformers notes in a model's config.json about the writing of it."""
 ADAPTER, STATE, MARK = "adapter", "state.pt", "checkpoint.json"
 _STEP = re.compile(rf"{FOLDER}/step(\d{{6,}})/{re.escape(MARK)}")
+_WITHIN = re.compile(rf"{FOLDER}/step(\d{{6,}})/")
+_BELOW_RUN = re.compile(rf"(.+?)/{FOLDER}/step(\d{{6,}})(?:/{ADAPTER})?/*")
+_REMEDY = "remove that checkpoint to go on from the one before"
 
 
 class FileMark(Record):
@@ -113,7 +115,7 @@ def read(store: Store, step: int) -> Checkpoint:
         return Checkpoint.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
-        raise StoreError(f"{store.uri}/{_key(step, MARK)} is damaged: {first['msg']}") from error
+        raise StoreError(f"{store.uri}/{_key(step, MARK)} is damaged: {first['msg']}; {_REMEDY}") from error
 
 
 def load(store: Store, step: int, within: str = "") -> Loaded:
@@ -135,9 +137,15 @@ def copy_adapter(store: Store, checkpoint: Checkpoint, to: Store) -> None:
     to.replace(_key(checkpoint.step, MARK), checkpoint.model_dump_json(indent=1).encode())
 
 
+def step_of(path: str) -> tuple[str, int | None]:
+    """(a run's folder or URL, the step of its checkpoint that `path` names; None where it names none)."""
+    match = _BELOW_RUN.fullmatch(path)
+    return (path.rstrip("/"), None) if match is None else (match[1], int(match[2]))
+
+
 def adapter_folder(path: str | Path) -> Path:
     """The folder of an adapter or model: `path` itself, or that of its latest checkpoint where it is a run's folder."""
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))
     if not (folder / FOLDER).is_dir():
         return folder / ADAPTER if (folder / MARK).is_file() else folder
     found = steps(open_store(str(folder)))
@@ -149,7 +157,7 @@ def check_adapter(folder: Path) -> Checkpoint | None:
 
     ConfigError, in one line, where a file of it is missing or not what was written, or nothing is said of it.
     """
-    folder = folder.expanduser().resolve()
+    folder = Path(os.path.expanduser(folder)).resolve()
     mark = folder.parent / MARK
     if folder.name != ADAPTER:
         return None
@@ -177,44 +185,30 @@ def told(mark: Path) -> Checkpoint:
 
 
 def base_hash(model: str) -> str | None:
-    """Of a model folder's config.json, which says what the model is however the folder is called; None for a name.
-
-    Who wrote that file, and how it is laid out, does not count: a model that is saved anew is the same one.
-    """
-    config = Path(model).expanduser() / "config.json"
-    if not config.is_file():
-        return None
-    data = config.read_bytes()
-    try:
-        told = json.loads(data)
-    except ValueError:
-        return _hash(data)
-    if isinstance(told, dict):
-        told = {name: value for name, value in told.items() if name not in _WRITERS}
-    return _hash(json.dumps(told, sort_keys=True).encode())
+    """Of what a model folder's config.json says that the model computes, however the folder is called and whoever wrote
+    the file; None for a name on the hub."""
+    return next(iter(config_hashes(model)), None)
 
 
-def differing_base(
-    checkpoint: Checkpoint, base_model: str, base_hash: str | None, base_weights: Mapping[str, str]
-) -> str | None:
+def differing_base(checkpoint: Checkpoint, base_model: str, base_weights: Mapping[str, str]) -> str | None:
     """What is another in the base model that is there than in a checkpoint's; None where it is the same.
 
-    `weights` where a part of these is known of both and differs, `config.json` likewise. By their `name` they are told
-    apart only where nothing of both is known otherwise: a model may lie anywhere.
+    `base_weights`: fingerprints of the one that is there, as far as they are known. Where a part of the `weights` is
+    known of both they decide alone, as versions write one model's configuration differently. Else `config.json` does,
+    where it is known of both; by their `name` they are told apart only where neither is: a model may lie anywhere.
     """
     shared = checkpoint.base_weights.keys() & base_weights.keys()
-    if any(checkpoint.base_weights[part] != base_weights[part] for part in shared):
-        return "weights"
-    if checkpoint.base_hash is not None and base_hash is not None:
-        return None if checkpoint.base_hash == base_hash else "config.json"
-    return None if shared or checkpoint.base_model == base_model else "name"
+    if shared:
+        return "weights" if any(checkpoint.base_weights[part] != base_weights[part] for part in shared) else None
+    hashes = config_hashes(base_model)
+    if checkpoint.base_hash is not None and hashes:
+        return None if checkpoint.base_hash in hashes else "config.json"
+    return None if checkpoint.base_model == base_model else "name"
 
 
-def refuse_other_base(
-    checkpoint: Checkpoint, base_model: str, base_hash: str | None, base_weights: Mapping[str, str] | None = None
-) -> None:
+def refuse_other_base(checkpoint: Checkpoint, base_model: str, base_weights: Mapping[str, str] | None = None) -> None:
     """ConfigError where a checkpoint is of another base model than the one that is there."""
-    differs = differing_base(checkpoint, base_model, base_hash, base_weights or {})
+    differs = differing_base(checkpoint, base_model, base_weights or {})
     if differs is not None:
         there = base_model if base_model != checkpoint.base_model else f"the model that lies there now ({differs})"
         raise ConfigError(
@@ -224,13 +218,21 @@ def refuse_other_base(
 
 
 def prune(store: Store, keep: int) -> list[int]:
-    """Remove all but the last `keep` checkpoints, the mark of each first; the steps removed."""
-    removed = steps(store)[:-keep] if keep > 0 else []
+    """Remove all but the last `keep` checkpoints, the mark of each first; the steps removed. For who writes them alone.
+
+    What a killed start left goes too: files below the last checkpoint that no mark goes with, and half-written ones.
+    """
+    there = store.list(f"{FOLDER}/")
+    marked = sorted(int(match[1]) for match in map(_STEP.fullmatch, there) if match)
+    removed = marked[:-keep] if keep > 0 else []
+    kept = set(marked) - set(removed)
     for step in removed:
-        names = list(read(store, step).files)
         store.delete(_key(step, MARK))
-        for name in names:
-            store.delete(_key(step, name))
+    for key, step in ((key, int(match[1])) for key in there if (match := _WITHIN.match(key))):
+        if step not in kept and step < max(kept, default=0):
+            store.delete(key)
+    if isinstance(store, LocalStore):
+        store.remove_leftovers()
     return removed
 
 
@@ -238,9 +240,7 @@ def _checked(store: Store, step: int, name: str, mark: FileMark) -> bytes:
     data = store.get(_key(step, name))
     if data is None or len(data) != mark.size or _hash(data) != mark.sha256:
         state = "missing" if data is None else "damaged"
-        raise StoreError(
-            f"{store.uri}/{_key(step, name)} is {state}: remove that checkpoint to go on from the one before"
-        )
+        raise StoreError(f"{store.uri}/{_key(step, name)} is {state}: {_REMEDY}")
     return data
 
 

@@ -29,7 +29,11 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[Callable[[], int]]:
     """SIGTERM interrupts as Ctrl-C does, within an event loop too. Yields what tells the exit code of a process that
-    was interrupted. Entered before Ray is joined, which keeps it. For the main thread; elsewhere nothing changes."""
+    was interrupted. Entered before Ray is joined, which keeps it. For the main thread; elsewhere nothing changes.
+
+    Ctrl-C interrupts also where it was ignored, as in what a script starts by `&`: an event loop would otherwise have
+    no way of its own to be interrupted.
+    """
     received = list[int]()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -37,12 +41,30 @@ def sigterm_as_ctrl_c() -> Iterator[Callable[[], int]]:
         signal.raise_signal(signal.SIGINT)
 
     main = threading.current_thread() is threading.main_thread()
+    ignored = main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield lambda: 128 + (received or [signal.SIGINT])[0]
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def ctrl_c_at_once() -> Iterator[None]:
+    """A Ctrl-C raises KeyboardInterrupt where the program is: for work that holds up an event loop, which would wait
+    for that work to end. For the main thread; elsewhere nothing changes."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
 
 
 def end(main: Callable[[], int]) -> NoReturn:

@@ -18,7 +18,6 @@ from kb_ray.checkpoints import ADAPTER, FOLDER, Checkpoint
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.traces.store import LocalStore, Store, open_store
 
-_REMOTE = re.compile(rf"(s3://.+?)(?:/{FOLDER}/step(\d{{6,}})(?:/{ADAPTER})?)?/*")
 _PLAIN = re.compile(rf"{ADAPTER}/(?!\.)[^/\0]+")
 WANTED = "name a training run's output or one of its checkpoints, in a folder or on s3://BUCKET/PREFIX"
 
@@ -66,12 +65,13 @@ def here(name: str) -> Path:
 def check(folder: Path, base: str | None) -> Checkpoint | None:
     """What is said of the checkpoint in `folder`; None for an adapter or model that no run of ours wrote.
 
-    ConfigError where it is not what the run wrote, or `base`, a folder, is another model than it was trained on.
+    ConfigError where it is not what the run wrote, or `base`, a folder, is another model than it was trained on, as far
+    as its config.json says: weights are not read.
     """
     checkpoint = checkpoints.check_adapter(folder)
     # By name alone nothing is refused: a folder may have moved.
-    if checkpoint and checkpoint.base_hash and base and (known := checkpoints.base_hash(base)):
-        checkpoints.refuse_other_base(checkpoint, base, known)
+    if checkpoint and checkpoint.base_hash and base and checkpoints.base_hash(base):
+        checkpoints.refuse_other_base(checkpoint, base)
     return checkpoint
 
 
@@ -84,10 +84,10 @@ def name_of(folder: PurePath) -> str:
 
 def _named(name: str) -> tuple[Store, int | None]:
     """(store of the run; step, None for the latest) of a name on S3."""
-    match = _REMOTE.fullmatch(name)
-    if match is None:
+    if not name.startswith("s3://"):
         raise ConfigError(f"{name} cannot be read: {WANTED}")
-    return open_store(match[1]), None if match[2] is None else int(match[2])
+    run, step = checkpoints.step_of(name)
+    return open_store(run), step
 
 
 def _found(name: str) -> tuple[Store, Checkpoint]:

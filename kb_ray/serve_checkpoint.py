@@ -30,7 +30,7 @@ _PATHS = ("/", "./", "../", "~")
 
 def is_meant(name: str) -> bool:
     """Whether `name` is a checkpoint's, and not that of a deployment or of its file."""
-    return "://" in name or (name not in names() and Path(name).expanduser().is_dir())
+    return "://" in name or (name not in names() and Path(os.path.expanduser(name)).is_dir())
 
 
 def config_of(name: str, base: str | None = None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _base(name: str, folder: Path, base: str | None) -> str:
     named = base or base_of(folder)
     if named is None:
         raise ConfigError(f"there is no adapter in {name}: {local_checkpoints.WANTED}")
-    if (there := Path(named).expanduser()).is_dir():
+    if (there := Path(os.path.expanduser(named))).is_dir():
         return str(there.resolve())
     checkpoint = checkpoints.check_adapter(folder)
     was_folder = base is None and checkpoint is not None and checkpoint.base_hash is not None

@@ -100,12 +100,13 @@ def _says(error: BaseException, words: Sequence[str]) -> bool:
 
 
 def _too_large(settings: LearnerSettings, gpu: bool) -> str:
-    give = "a smaller --model-name" if settings.load_in_8bit or not gpu else "--load-in-8bit or a smaller --model-name"
     place = f"the GPU's memory{_of_the_gpu()}" if gpu else "the machine's memory"
     larger = f"train where there is {'a GPU with ' if gpu else ''}more: this output goes on there"
+    in_8_bits = "" if settings.load_in_8bit or not gpu else f"give --load-in-8bit {under_another_output(None)}; or "
     return (
-        f"model {settings.model} and what it takes to train it do not fit into {place}: {larger}; or give {give} "
-        f"{under_another_output(None)}"
+        f"model {settings.model} and what it takes to train it do not fit into {place}: {larger}; or {in_8_bits}"
+        # What was learned so far is for this model alone.
+        "begin anew with a smaller --model-name under another --output"
     )
 
 

@@ -10,11 +10,13 @@ import asyncio
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kb_ray import local_checkpoints
+from kb_ray import checkpoints, local_checkpoints
+from kb_ray.base_models import is_folder
+from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError, ContextError
 from kb_ray.extract import split_reasoning
 from kb_ray.model.completer import ModelInfo, Request
@@ -26,6 +28,10 @@ _READ_WHOLE, _STRETCH = 1 << 30, 1 << 20
 """Bytes: files of weights up to the first are read whole, of others so much at a time."""
 _GATHERED_S, _GATHERINGS = 0.02, 50
 """Seconds without another request after which a batch is begun; so many such waits at most."""
+
+
+_PATHS = ("/", "./", "../", "~")
+"""Beginnings of what can only be a folder."""
 
 
 class _Asked(NamedTuple):
@@ -96,8 +102,11 @@ class InProcessCompleter:
     def _load(self) -> None:
         if self._network is not None:
             return
-        local_checkpoints.check(Path(self._source), base_of(Path(self._source)))
-        self._network, self._tokenizer = load(self._source)
+        folder = Path(self._source)
+        base, checkpoint = base_of(folder), local_checkpoints.check(folder, None)
+        if base is not None:
+            _refuse_gone(folder, base, checkpoint)
+        self._network, self._tokenizer = _loaded(self._source, base, checkpoint)
         self.window = getattr(self._network.config, "max_position_embeddings", None)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -155,6 +164,45 @@ class InProcessCompleter:
     def _end_tokens(self) -> set[int]:
         ends = self._network.generation_config.eos_token_id
         return set(ends) if isinstance(ends, list) else {ends}
+
+
+def _refuse_gone(adapter: Path, base: str, checkpoint: Checkpoint | None) -> None:
+    """ConfigError where an adapter's base model was a folder that is not here: by its name a model of the hub would be
+    judged in its place, or none be found."""
+    was_folder = base.startswith(_PATHS) or (checkpoint is not None and checkpoint.base_hash is not None)
+    if was_folder and not is_folder(base):
+        started = "" if base.startswith(("/", "~")) else ", start from the folder where the training was started"
+        raise ConfigError(
+            f"the base model of {adapter} was in the folder {base}, and is not there: put it, or a link to it, there"
+            f"{started}, or serve the checkpoint with `python -m kb_ray.serve CHECKPOINT --base FOLDER` and evaluate "
+            "with --vllm-url"
+        )
+
+
+def _loaded(source: str, base: str | None, checkpoint: Checkpoint | None) -> tuple[Any, Any]:
+    """(network, tokenizer). ConfigError where they cannot be loaded whole, or the base model is not the one that the
+    checkpoint was trained on: by its weights, or by its config.json where those are not known."""
+    if base is None or checkpoint is None:
+        return load(source)
+    if not checkpoint.base_weights:
+        _refuse_other(checkpoint, base, {})
+        return load(source)
+    try:
+        network, tokenizer = load(source)
+    except ConfigError:
+        # What does not fit may be another model, and that is the better word then.
+        _refuse_other(checkpoint, base, {})
+        raise
+    from kb_ray.learn.network import base_weights
+
+    _refuse_other(checkpoint, base, base_weights(network))
+    return network, tokenizer
+
+
+def _refuse_other(checkpoint: Checkpoint, base: str, weights: Mapping[str, str]) -> None:
+    """By its name alone a model is not refused: a folder may have moved, and the hub has copies."""
+    if checkpoints.differing_base(checkpoint, base, weights) != "name":
+        checkpoints.refuse_other_base(checkpoint, base, weights)
 
 
 def _fitting(waiting: Sequence[_Asked], room: int) -> int:

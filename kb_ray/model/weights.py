@@ -8,6 +8,7 @@ model anything.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,7 +127,8 @@ def _refuse_odd_numbers(source: str, network: Any) -> None:
 
 
 def base_of(folder: Path) -> str | None:
-    """What an adapter folder was trained on; None for a folder of whole weights or a name."""
+    """What an adapter folder was trained on, a path below a home folder in full; None for a folder of whole weights or
+    a name."""
     adapter = folder / "adapter_config.json"
     if not adapter.is_file():
         return None
@@ -136,7 +138,7 @@ def base_of(folder: Path) -> str | None:
         raise ConfigError(f"{adapter} names no base model: {_one_line(error)}; save the adapter again") from error
     if not isinstance(named, str) or not named:
         raise ConfigError(f"{adapter} names no base model but {named!r}; save the adapter again")
-    return named
+    return os.path.expanduser(named)
 
 
 def _some(names: Collection[str]) -> str:

@@ -167,7 +167,8 @@ class Lease:
             return
         self._ended.set()
         self._hurry.set()
-        self._thread.join(self._every_s)
+        # On a busy machine a renewal that is under way takes longer than the time between two.
+        self._thread.join(max(self._every_s, RENEW_EVERY_S))
         if self._thread.is_alive() or self._lost is not None:
             return
         self._valid_until = 0.0

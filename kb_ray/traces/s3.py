@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import boto3
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -24,11 +25,13 @@ from botocore.exceptions import (
 )
 
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.traces.store import Reader, StoreUnavailable, endpoint_from_environment
+from kb_ray.traces.store import Reader, StoreRefused, StoreUnavailable, endpoint_from_environment
 
 # A part of a normal flush is smaller: it is read by one request.
 _TAIL_BYTES = 512 * 1024
 _CONNECTIONS = 32
+_IN_PARTS = 64 * 1024**2
+"""Bytes from which an object is sent in parts, each with tries of its own. One put may have no more than 5 GB."""
 # Two requests of two tries each stay under the 10 s that a preflight check may take.
 _CHECK = Config(connect_timeout=2, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 _WORK = Config(
@@ -78,9 +81,14 @@ class S3Store:
         return True
 
     def replace(self, key: str, data: bytes) -> None:
-        """See Store."""
+        """See Store. A large one appears when its last part is there; of a failed try nothing stays."""
+        name = self._prefix + key
         try:
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data)
+            if len(data) < _IN_PARTS:
+                self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+            else:
+                by = TransferConfig(multipart_threshold=_IN_PARTS, preferred_transfer_client="classic")
+                self._client.upload_fileobj(io.BytesIO(data), self._bucket, name, Config=by)
         except (BotoCoreError, ClientError) as error:
             raise self._failure(error) from error
 
@@ -178,7 +186,7 @@ class S3Store:
     def _failure(self, error: BotoCoreError | ClientError) -> StoreError:
         if _code(error) in _EXPIRED:
             self._look_for_new_credentials()
-        kind = StoreUnavailable if _may_pass(error) else StoreError
+        kind = StoreUnavailable if _may_pass(error) else StoreRefused
         return kind(f"trace store {self.uri}: {self._explain(error)}")
 
     def _explain(self, error: BotoCoreError | ClientError) -> str:

@@ -17,16 +17,12 @@ import pyarrow as pa
 from kb_ray.errors import StoreError
 from kb_ray.records import Episode
 from kb_ray.traces.layout import part_key
-from kb_ray.traces.lease import LeaseLost
+from kb_ray.traces.outages import GIVE_UP_S, Tries
 from kb_ray.traces.part_index import FACTS, PARTS_PER_INDEX, write_index
 from kb_ray.traces.schema import encode, table_of
-from kb_ray.traces.store import Store, StoreUnavailable
+from kb_ray.traces.store import Store
 
 _log = logging.getLogger(__name__)
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
-# The store took a write when the run began, so a refusal is as likely a server that is still starting.
-_REFUSED_GIVE_UP_S = 60.0
 
 
 @dataclass
@@ -36,25 +32,6 @@ class _Batch:
     episodes: list[Episode] = field(default_factory=list)
     size: int = 0
     opened: float = field(default_factory=time.monotonic)
-
-
-@dataclass
-class _Outage:
-    """How long writes have failed, and since when the store answers but refuses."""
-
-    began: float = field(default_factory=time.monotonic)
-    refused: float | None = None
-
-    def is_over(self, error: StoreError, give_up_s: float) -> bool:
-        """Whether this further failure is the one to give up at."""
-        now = time.monotonic()
-        if isinstance(error, StoreUnavailable):
-            self.refused = None
-        elif self.refused is None:
-            self.refused = now
-        return now - self.began >= give_up_s or (
-            self.refused is not None and now - self.refused >= min(_REFUSED_GIVE_UP_S, give_up_s)
-        )
 
 
 class TraceSink:
@@ -72,7 +49,7 @@ class TraceSink:
         *,
         max_bytes: int = 32 * 1024**2,
         max_seconds: float = 60.0,
-        give_up_s: float = 900.0,
+        give_up_s: float = GIVE_UP_S,
         max_waiting: int = 1000,
         may_write: Callable[[], None] = lambda: None,
     ) -> None:
@@ -199,26 +176,18 @@ class TraceSink:
         table = table_of(batch.episodes)
         data = encode(table)
         key = part_key(data)
-        outage: _Outage | None = None
-        pause = _FIRST_PAUSE_S
+        tries = Tries(_log.warning, self._give_up_s)
         while True:
             try:
                 # "Existed" is success: the key holds the content's hash, so an earlier try of ours landed.
                 self._may_write()
                 self._store.put_if_absent(key, data)
-            except LeaseLost:
-                raise
             except StoreError as error:
-                if outage is None:
-                    outage = _Outage()
-                    _log.warning("%s; %d episodes wait, trying on", error, self._waiting)
-                elif self._closed or outage.is_over(error, self._give_up_s):
+                if self._closed and tries.failing:
                     raise
-                self._rest(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                self._rest(tries.pause(error, f"{self._waiting} episodes wait, "))
             else:
-                if outage is not None:
-                    _log.warning("trace store %s takes writes again", self._store.uri)
+                tries.done(self._store.uri)
                 self._note(key, table)
                 return len(data)
 

@@ -36,6 +36,10 @@ class StoreUnavailable(StoreError):
     """The store does not answer now but may later: repeat the same call."""
 
 
+class StoreRefused(StoreError):
+    """The store answers, and refuses: a missing permission, a wrong name, or a server that is still starting."""
+
+
 class Store(Protocol):
     """Keys are relative, with `/` between parts. Every method may raise StoreError or StoreUnavailable.
 
@@ -216,7 +220,7 @@ class LocalStore:
             raise ConfigError(f"output {self.uri}: no permission to write in {nearest}, choose another folder")
 
     def _failure(self, error: OSError) -> StoreError:
-        kind = StoreUnavailable if error.errno in _PASSING else StoreError
+        kind = StoreUnavailable if error.errno in _PASSING else StoreRefused
         where = error.filename or self.uri
         return kind(f"trace store {self.uri}: {error.strerror or error} ({where})")
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from kb_ray.base_models import is_folder
 from kb_ray.checkpoints import Checkpoint, base_hash, differing_base
 from kb_ray.errors import ConfigError
 
@@ -23,11 +23,11 @@ def refuse_others_checkpoint(
 ) -> None:
     """ConfigError where the checkpoint at `path` is of another base model than `model`.
 
-    `weights`: fingerprints of those that are there; None: they are not loaded yet, and a name alone says nothing where
-    they will be compared.
+    `weights`: fingerprints of those that are there; None: they are not loaded yet, and nothing else says it where they
+    will be compared.
     """
-    differs = differing_base(checkpoint, model, base_hash(model), weights or {})
-    if differs is None or (differs == "name" and weights is None and checkpoint.base_weights):
+    differs = differing_base(checkpoint, model, weights or {})
+    if differs is None or (differs != "weights" and weights is None and checkpoint.base_weights):
         return
     theirs = checkpoint.base_model
     if theirs == model:
@@ -70,5 +70,5 @@ def _published(model: str) -> str | None:
     cached = _HUB_CACHE.search(model)
     if cached is not None:
         return cached[2].lower()
-    named = _HUB_NAME.fullmatch(model) and not model.startswith(".") and not Path(model).exists()
+    named = _HUB_NAME.fullmatch(model) and not model.startswith(".") and not is_folder(model)
     return model.rpartition("/")[2].lower() if named else None

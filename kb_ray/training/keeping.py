@@ -17,10 +17,12 @@ from kb_ray import checkpoints
 from kb_ray.checkpoints import ADAPTER, STATE, Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.learn.stepping import HoldsBase, Trainee
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import Store
+from kb_ray.training import origins
 from kb_ray.training.bases import refuse_others_adapter, refuse_others_checkpoint
+from kb_ray.training.origins import Origin
 
-_WEIGHTS = f"{ADAPTER}/adapter_model.safetensors"
+_WEIGHTS = f"{ADAPTER}/{origins.WEIGHTS}"
 
 
 def save(store: Store, learner: Trainee, fingerprint: str, progress: dict[str, Any], keep: int = 2) -> Checkpoint:
@@ -50,7 +52,7 @@ def resume(store: Store, learner: Trainee, fingerprint: str) -> Checkpoint | Non
     if found is None:
         return None
     base = learner.settings.model
-    checkpoints.refuse_other_base(found, base, checkpoints.base_hash(base), _base_weights(learner))
+    checkpoints.refuse_other_base(found, base, _base_weights(learner))
     if found.fingerprint != fingerprint:
         raise ConfigError(
             f"{store.uri} holds a run with other settings: repeat them to go on with it, or give another --output, "
@@ -66,33 +68,37 @@ def start_from(learner: Trainee, path: str) -> None:
 
     ConfigError where it does not fit, or is for another base model.
     """
-    run = path if path.startswith("s3://") or (Path(path).expanduser() / checkpoints.FOLDER).is_dir() else None
-    store = open_store(run) if run else None
-    found = checkpoints.latest(store) if store else None
-    model, base = learner.settings.model, _base_weights(learner)
-    if store is not None and found is not None:
-        refuse_others_checkpoint(path, found, model, base)
+    if origins.read(path, lambda origin: _begin(learner, origin)) is None:
+        raise ConfigError(f"{path} {origins.NONE}")
+
+
+def _begin(learner: Trainee, origin: Origin) -> Origin:
+    """Begin with the adapter there, whose files are seen to be what was written, where that is known."""
+    model, base, found = learner.settings.model, _base_weights(learner), origin.checkpoint
+    if found is not None:
+        refuse_others_checkpoint(origin.path, found, model, base)
+    else:
+        refuse_others_adapter(origin.path, _config(origin), model)
+    if found is not None and origin.below:
         # Here the adapter is all that is needed; a service's weights are where the state says.
         here = isinstance(learner, HoldsBase)
-        files = checkpoints.load(store, found.step, within=f"{ADAPTER}/" if here else "").files
+        files = checkpoints.load(origin.store, found.step, within=f"{ADAPTER}/" if here else "").files
         learner.begin_with(files.get(_WEIGHTS), None if here else _state(files))
-        return
-    weights = checkpoints.adapter_folder(path) / Path(_WEIGHTS).name
-    if store is not None or not weights.is_file():
-        raise ConfigError(f"{path} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
-    own = checkpoints.check_adapter(weights.parent)
-    if own is not None:
-        refuse_others_checkpoint(path, own, model, base)
-    else:
-        refuse_others_adapter(path, _config(weights.parent), model)
-    learner.begin_with(weights.read_bytes(), None)
+        return origin
+    if "://" not in origin.path:
+        checkpoints.check_adapter(checkpoints.adapter_folder(origin.path))
+    weights = origin.get(origins.WEIGHTS)
+    if weights is None:
+        raise ConfigError(f"{origin.path} {origins.NONE}")
+    learner.begin_with(weights, None)
+    return origin
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(origin: Origin) -> dict[str, Any]:
     """What PEFT says of an adapter; empty where it says nothing. `starting` refuses what makes no sense."""
     try:
-        found = json.loads((folder / "adapter_config.json").read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(origin.get(origins.CONFIG) or b"{}")
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -43,8 +43,8 @@ class Publisher:
         self._there: list[str] | None = None
 
     def publish(self, learner: Trainee) -> str:
-        """Writes the learner's adapter as it is; its name in requests. StoreError where the store fails, or holds
-        something else under that name."""
+        """Writes the learner's adapter as it is; its name in requests. StoreError where the store fails, after which it
+        may be called again, or holds something else under that name."""
         there = self._earlier() if self._there is None else self._there
         folder = f"{self._run}-{self._start}-step{learner.steps:06d}"
         files = {name.removeprefix(f"{ADAPTER}/"): data for name, data in adapter_files(learner).items()}

@@ -10,7 +10,7 @@ from typing import Literal
 from kb_ray import cluster
 from kb_ray.bench.pool import BenchPool
 from kb_ray.bench.protocol import BenchRequest
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, StoreError
 from kb_ray.flagging import Flagging
 from kb_ray.learn.rollouts import Verify
 from kb_ray.preflight import versions
@@ -24,6 +24,10 @@ from kb_ray.training.openings import Openings, with_content
 from kb_ray.training.rl_run import Judges, RlSettings, Say, tasks_of, train
 
 _SAVE_INTERVAL = 64
+_MAX_WAITING = 1 << 20
+"""Tries of a batch are handed over at once, in the event loop, which must not wait while the store is away; the next
+batch does."""
+_FLUSH_ON_STOP_S = 10.0
 
 
 async def run(settings: RlSettings, command: str, say: Say, address: str | None = None) -> int:
@@ -37,6 +41,7 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
     pool: BenchPool | None = None
     sink: TraceSink | None = None
     lease: Lease | None = None
+    stopped = False
     try:
         device = _device(settings, connected.gpus)
         info = open_run(store, _info(settings, command, run_id, device))
@@ -50,17 +55,30 @@ async def run(settings: RlSettings, command: str, say: Say, address: str | None 
         pool = BenchPool(workers, settings.bench_concurrency, device, info.run_id, warn=say)
         await pool.start()
         tasks = await _unflagged(settings, device, pool, tasks, say)
-        sink = TraceSink(store, _SAVE_INTERVAL, may_write=lease.check)
+        sink = TraceSink(store, _SAVE_INTERVAL, max_waiting=_MAX_WAITING, may_write=lease.check)
         judges = Judges(_verify(settings, device, pool), sink.add, info.run_id, lease.check, sink.flush)
         return await train(settings, tasks, judges, opening, say)
+    except asyncio.CancelledError:
+        stopped = True
+        raise
     finally:
         if sink is not None:
-            await asyncio.to_thread(sink.close, None)
+            await _closed(sink, stopped, say)
         if lease is not None:
             await asyncio.to_thread(lease.release)
         if pool is not None:
             await pool.close()
         cluster.disconnect()
+
+
+async def _closed(sink: TraceSink, stopped: bool, say: Say) -> None:
+    """Saves what was tried; in a run that is stopped as far as a short time allows, and then only tells of the rest."""
+    try:
+        await asyncio.to_thread(sink.close, _FLUSH_ON_STOP_S if stopped else None)
+    except StoreError as error:
+        if not stopped:
+            raise
+        say(str(error))
 
 
 def _device(settings: RlSettings, gpus: int) -> Literal["cuda", "cpu"]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from kb_ray.learn.rollouts import Sampler, Verify, fits
 from kb_ray.learn.stepping import NotTaken, Trainee, under_another_output
 from kb_ray.records import Episode, Task
 from kb_ray.tasks import entries
+from kb_ray.traces.outages import in_thread, outlasting
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
 from kb_ray.training.learners import learner_of, sampler_of
@@ -42,7 +44,7 @@ class Judges(NamedTuple):
     keep: Callable[[Episode], None]
     run_id: str
     may_write: Callable[[], None] = lambda: None
-    """Raises where another start of the run writes now."""
+    """Raises where another start of the run writes now, or may."""
     flush: Callable[[], None] = lambda: None
     """Returns once what was kept is safe."""
 
@@ -80,7 +82,8 @@ async def _train(
         newest = None
         if settings.vllm_url is not None or settings.adapters_path is not None:
             server = Served(settings, learner, judges.run_id, start, judges.may_write)
-            newest = (await stack.enter_async_context(server)).newest
+            published = (await stack.enter_async_context(server)).newest
+            newest = partial(outlasting, published, settings.adapters_path or "", say)
         sampler = await newest() if newest else sampler_of(learner, f"{judges.run_id}-{start}", settings)
         if isinstance(opening_, Openings):
             opening_.within(sampler.window)
@@ -130,18 +133,28 @@ class _Batches:
         saved = over or (number + 1) % self.settings.checkpoint_every == 0
         told = self._told(number, batch) | ({} if saved else {"Timing/SaveCheckpoint": 0.0})
         shown = number % self.settings.tensorboard_log_histograms_every == 0
-        self.tracker.log(number, told, metrics.histograms(batch.groups, batch.made) if shown else {})
+        spreads = metrics.histograms(batch.groups, batch.made) if shown else {}
+        await self._lasting(partial(self.tracker.log, number, told, spreads))
         if saved:
             began = time.monotonic()
             await self._save(self.loop.progress)
-            self.tracker.add(number, {"Timing/SaveCheckpoint": time.monotonic() - began})
+            seconds = {"Timing/SaveCheckpoint": time.monotonic() - began}
+            await self._lasting(partial(self.tracker.add, number, seconds))
         self.say(_line(number, self.settings.steps, told))
 
     async def _save(self, progress: Progress) -> None:
         await asyncio.to_thread(self.judges.flush)
-        self.judges.may_write()
         known, keep = progress.model_dump(mode="json"), self.settings.keep_checkpoints
-        keeping.save(self.store, self.learner, self.fingerprint, known, keep)
+        await self._lasting(partial(keeping.save, self.store, self.learner, self.fingerprint, known, keep))
+
+    async def _lasting(self, write: Callable[[], object]) -> None:
+        """Writes to the store, whatever it takes; not in the event loop, which a Ctrl-C must reach."""
+
+        def written() -> None:
+            self.judges.may_write()
+            write()
+
+        await outlasting(lambda: in_thread(written), self.store.uri, self.say)
 
     def _told(self, number: int, batch: Batch) -> dict[str, float]:
         """The numbers of a batch, but for those of its checkpoint."""

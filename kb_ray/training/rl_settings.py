@@ -118,9 +118,9 @@ class RolloutSettings(TrainSettings):
         found._index = content
         return found
 
-    def identity(self) -> dict[str, Any]:
-        """See TrainSettings. An index counts by its content where that is known, and may be moved."""
-        found = super().identity()
+    def _told(self) -> dict[str, Any]:
+        """An index counts by its content where that is known, and may be moved."""
+        found = super()._told()
         del found["rag_model"]
         return found | {"rag_index_path": self._index or self.rag_index_path}
 

@@ -1,18 +1,20 @@
 """The settings of training: what may be asked for, with the defaults of the documents each command comes from.
 
-What identifies a run of training is what decides which weights come out, so that it can be moved and gone on with. Does
-not know how anything is done.
+What identifies a run of training is what decides which weights come out, so that it can be moved and gone on with: no
+folder counts by where it lies. Does not know how anything is done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
+from kb_ray.base_models import in_full, is_folder
 from kb_ray.config import Fixed, Shown
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
 from kb_ray.learn.sft import SftRule
@@ -92,24 +94,68 @@ class TrainSettings(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63), Shown("seed")] = 0
     """Of first weights, order of samples, and draws."""
 
+    _held: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @field_validator("model_name", "output", "start_from")
+    @classmethod
+    def _of_home(cls, value: str | None) -> str | None:
+        """A path below a home folder in full: not everyone who reads it knows `~`."""
+        found = value and os.path.expanduser(value)
+        if found and found.startswith("~"):
+            raise ValueError(f"there is no home folder {found.partition('/')[0]}: name the folder in full")
+        return found
+
     def learning(self, total_steps: int | None) -> LearnerSettings:
         """The learner's settings."""
         lora = LoraSettings(rank=self.lora_rank, alpha=self.lora_alpha, dropout=self.lora_dropout)
         if self.lora_targets:
             lora = lora.model_copy(update={"target_modules": self.lora_targets})
+        # In full, so that a checkpoint's base model is found from anywhere; at a service there are names alone.
+        model = in_full(self.model_name) if self.learner == "local" else self.model_name
         return LearnerSettings(
-            model=self.model_name, lora=lora, learning_rate=self.learning_rate, warmup_steps=self.warmup_steps,
+            model=model, lora=lora, learning_rate=self.learning_rate, warmup_steps=self.warmup_steps,
             total_steps=total_steps, batch_tokens=self.batch_tokens, load_in_8bit=self.load_in_8bit,
             gradient_checkpointing=self.gradient_checkpointing, seed=self.seed,
         )  # fmt: skip
 
+    def beside(self, held: frozenset[str]) -> Self:
+        """The same settings, where outputs hold runs of these fingerprints."""
+        found = self.model_copy()
+        found._held = held
+        return found
+
     def identity(self) -> dict[str, Any]:
-        """What decides which weights come out, and must be the same in every start of an output."""
+        """What decides which weights come out, and must be the same in every start of an output.
+
+        A base model's folder stands as null: whether it is the one that a checkpoint was trained on is seen from the
+        model itself; a name on the hub counts. `start_from` stands as the last part of its path, RUN or RUN/stepN of a
+        checkpoint. So both may be moved, with their folders, and spelled in any way. Of a run of an earlier version,
+        which took both as they were spelled, its own where they still are.
+        """
+        spelled = self._told()
+        if _hash(spelled) in self._held:
+            return spelled
+        base = None if is_folder(self.model_name) else self.model_name
+        return spelled | {"model_name": base, "start_from": self.start_from and _last_part(self.start_from)}
+
+    def _told(self) -> dict[str, Any]:
+        """The settings that decide, as they are spelled."""
         return self.model_dump(mode="json", exclude=set(_WHERE))
 
     def fingerprint(self) -> str:
         """16 hex digits over the identity."""
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
+        return _hash(self.identity())
+
+
+def _last_part(path: str) -> str:
+    """RUN of a run's or an adapter's folder or URL, RUN/stepN of a run's checkpoint."""
+    whole = path.rstrip("/") if "://" in path else os.path.abspath(path)
+    run, below, step = whole.rpartition("/checkpoints/")
+    return f"{run.rpartition('/')[2]}/{step.removesuffix('/adapter')}" if below else whole.rpartition("/")[2]
+
+
+def _hash(told: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class SftSettings(TrainSettings):
@@ -157,9 +203,9 @@ class SftSettings(TrainSettings):
             return self.per_device_batch_size * self.train_workers
         return self.batch_size or _STEP
 
-    def identity(self) -> dict[str, Any]:
-        """See TrainSettings. How large a step is counts, not how many processes share it."""
-        found = super().identity()
+    def _told(self) -> dict[str, Any]:
+        """How large a step is counts, not how many processes share it."""
+        found = super()._told()
         del found["per_device_batch_size"]
         return found | {"batch_size": self.step_size()}
 

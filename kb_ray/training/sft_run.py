@@ -10,10 +10,12 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from kb_ray import cluster
 from kb_ray.errors import ConfigError, TaskError
+from kb_ray.exiting import ctrl_c_at_once
 from kb_ray.exporting.options import ExportOptions
 from kb_ray.learn.chat import ChatTokens
 from kb_ray.learn.objective import Objective
@@ -22,6 +24,7 @@ from kb_ray.learn.sft import portions, total_steps
 from kb_ray.learn.stepping import NotTaken, StepReport, Trainee
 from kb_ray.tasks import entries
 from kb_ray.traces.lease import held
+from kb_ray.traces.outages import outlast
 from kb_ray.traces.reading import Survey, survey
 from kb_ray.traces.store import Store, open_store
 from kb_ray.training import keeping
@@ -34,7 +37,7 @@ from kb_ray.training.tracking import Tracker
 OBJECTIVE = Objective(kind="likelihood", averaging="token")
 Say = Callable[[str], None]
 MayWrite = Callable[[], None]
-"""Raises where another start of the run writes now."""
+"""Raises where another start of the run writes now, or may."""
 Sources = list[Pairs | OfStore]
 
 
@@ -46,7 +49,8 @@ def run(settings: SftSettings, say: Say, device: str | None = None) -> int:
     store = open_store(settings.output)
     store.check_writable()
     sources, clean = _sources(settings, say)
-    with held(store, "sft", say) as lease, _together(settings):
+    # The whole run of two stages has an event loop, which this holds up.
+    with ctrl_c_at_once(), held(store, "sft", say) as lease, _together(settings):
         learner = learner_of(settings, device)
         try:
             return _run(settings, store, learner, sources, clean, lease.check, say)
@@ -95,15 +99,19 @@ def _learn(
     may_write: MayWrite, say: Say,
 ) -> None:  # fmt: skip
     tracker = Tracker(store, _board(settings, store), learner.steps)
-    kept = learner.steps
+    kept, progress = learner.steps, {"samples": len(made.samples), "steps": total}
+
+    def lasting(write: Callable[[], object]) -> None:
+        def written() -> None:
+            may_write()
+            write()
+
+        outlast(written, store.uri, say)
 
     def keep() -> None:
         nonlocal kept
         if learner.steps > kept:
-            may_write()
-            keeping.save(
-                store, learner, fingerprint, {"samples": len(made.samples), "steps": total}, settings.keep_checkpoints
-            )
+            lasting(lambda: keeping.save(store, learner, fingerprint, progress, settings.keep_checkpoints))
             kept = learner.steps
 
     try:
@@ -114,7 +122,8 @@ def _learn(
             except NotTaken:
                 keep()
                 raise
-            tracker.log(portion.step, _told(report, portion.epoch, time.monotonic() - began, learner.steps, total), {})
+            told = _told(report, portion.epoch, time.monotonic() - began, learner.steps, total)
+            lasting(partial(tracker.log, portion.step, told, {}))
             if learner.steps % settings.checkpoint_every == 0:
                 keep()
                 say(f"step {learner.steps} of {total}: loss {report.loss:.4f}")

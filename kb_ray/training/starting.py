@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from kb_ray import checkpoints
-from kb_ray.checkpoints import Checkpoint
-from kb_ray.errors import ConfigError
+from kb_ray.errors import ConfigError, StoreError
 from kb_ray.learn.objective import LoraSettings
 from kb_ray.traces.store import open_store
+from kb_ray.training import origins
 from kb_ray.training.bases import refuse_others_adapter, refuse_others_checkpoint
+from kb_ray.training.origins import CONFIG, Origin
 from kb_ray.training.settings import TrainSettings
 
-_CONFIG = "adapter_config.json"
 _NOT_KEPT = (
     "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "fan_in_fan_out", "modules_to_save",
     "exclude_modules", "layers_to_transform", "layers_pattern", "layer_replication", "target_parameters",
@@ -34,30 +33,21 @@ _OTHER_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
 Settings = TypeVar("Settings", bound=TrainSettings)
 
 
-class _Adapter(NamedTuple):
-    """An adapter that a run may begin with."""
-
-    path: str
-    config: bytes
-    """What PEFT says of it."""
-    checkpoint: Checkpoint | None
-    """What is said of the checkpoint that it belongs to, where it does."""
-
-
 def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
     """Settings with the shape of the adapter at `start_from`, where they name none of their own.
 
     `outputs`: where the run keeps checkpoints. Once there is one the shape is that one's, as `start_from` is read at
     the first start alone. ConfigError where the settings name another shape, or it cannot be read or kept, or the
-    adapter to begin with is for another base model.
+    adapter to begin with is for another base model. It goes on under the name that it has, by `fingerprint`.
     """
+    settings = settings.beside(_fingerprints(outputs))
     if settings.start_from is None or settings.learner == "tinker":
         return settings
-    adapter = _adapter((*outputs, settings.start_from))
-    path, config = adapter.path, _read(adapter.path, adapter.config)
+    origin, data = _adapter((*outputs, settings.start_from))
+    path, config = origin.path, _read(origin.path, data)
     found = _shape(path, config)
     if path not in outputs:
-        _refuse_other_base(adapter, config, settings.model_name)
+        _refuse_other_base(origin, config, settings.model_name)
     for name, value in found.items():
         own = getattr(settings, name)
         if name in settings.model_fields_set and _comparable(own) != _comparable(value):
@@ -66,39 +56,35 @@ def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
     return settings.model_copy(update=found)
 
 
-def _refuse_other_base(adapter: _Adapter, config: dict[str, Any], model: str) -> None:
-    if adapter.checkpoint is not None:
-        refuse_others_checkpoint(adapter.path, adapter.checkpoint, model)
+def _fingerprints(outputs: Sequence[str]) -> frozenset[str]:
+    """Of the runs that are there, by their last checkpoint."""
+    found = (checkpoints.latest(open_store(output)) for output in outputs)
+    return frozenset(checkpoint.fingerprint for checkpoint in found if checkpoint is not None)
+
+
+def _refuse_other_base(origin: Origin, config: dict[str, Any], model: str) -> None:
+    if origin.checkpoint is not None:
+        refuse_others_checkpoint(origin.path, origin.checkpoint, model)
     else:
-        refuse_others_adapter(adapter.path, config, model)
+        refuse_others_adapter(origin.path, config, model)
 
 
-def _adapter(paths: Sequence[str]) -> _Adapter:
-    """The first of them with an adapter; ConfigError, about the last, where there is none."""
+def _adapter(paths: Sequence[str]) -> tuple[Origin, bytes]:
+    """The first of them with an adapter, and what PEFT says of that; ConfigError, about the last, where there is
+    none."""
     for path in paths:
-        found = _stored(path) if path.startswith("s3://") else _lying(path)
+        found = origins.read(path, _config)
         if found is not None:
             return found
-    raise ConfigError(f"{paths[-1]} holds no adapter: give a run's output, a checkpoint or an adapter's folder")
+    raise ConfigError(f"{paths[-1]} {origins.NONE}")
 
 
-def _lying(path: str) -> _Adapter | None:
-    """The adapter of a run, a checkpoint or a folder here; None where there is none."""
-    folder = checkpoints.adapter_folder(Path(path))
-    file, mark = folder / _CONFIG, folder.parent / checkpoints.MARK
-    if not file.is_file():
-        return None
-    own = folder.name == checkpoints.ADAPTER and mark.is_file()
-    return _Adapter(path, file.read_bytes(), checkpoints.told(mark) if own else None)
-
-
-def _stored(path: str) -> _Adapter | None:
-    """The adapter of a run on S3; None where there is none."""
-    store = open_store(path)
-    last = checkpoints.latest(store)
-    # This file alone: beside it are the weights and the optimizer.
-    config = store.get(f"{checkpoints.FOLDER}/step{last.step:06d}/{checkpoints.ADAPTER}/{_CONFIG}") if last else None
-    return _Adapter(path, config, last) if config is not None else None
+def _config(origin: Origin) -> tuple[Origin, bytes] | None:
+    """This file alone: beside it are the weights and the optimizer. None where a plain adapter has none."""
+    data = origin.get(CONFIG)
+    if data is None and origin.below:
+        raise StoreError(f"{origin.path}: {origin.below}{CONFIG} is missing: name another checkpoint")
+    return None if data is None else (origin, data)
 
 
 def _read(path: str, data: bytes) -> dict[str, Any]:
@@ -106,9 +92,9 @@ def _read(path: str, data: bytes) -> dict[str, Any]:
     try:
         config = json.loads(data)
     except ValueError as error:
-        raise ConfigError(f"{path}: {_CONFIG} is damaged: {error}") from error
+        raise ConfigError(f"{path}: {CONFIG} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type", "LORA") != "LORA":
-        raise ConfigError(f"{path}: {_CONFIG} is none of LoRA")
+        raise ConfigError(f"{path}: {CONFIG} is none of LoRA")
     return config
 
 
@@ -116,7 +102,7 @@ def _shape(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Rank, scale and modules by the names of the settings. ConfigError where the settings cannot be like that."""
     modules = config.get("target_modules")
     if isinstance(modules, str):
-        raise ConfigError(f"{path}: {_CONFIG} names modules by a pattern, {modules!r}: an adapter with names is needed")
+        raise ConfigError(f"{path}: {CONFIG} names modules by a pattern, {modules!r}: an adapter with names is needed")
     if others := _others(config):
         raise ConfigError(f"{path}: the adapter has {', '.join(others)}, which no adapter here can have")
     try:
@@ -126,9 +112,9 @@ def _shape(path: str, config: dict[str, Any]) -> dict[str, Any]:
         valid = TrainSettings.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{path}: {_CONFIG}: {first['loc'][0]} of {first['input']}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {CONFIG}: {first['loc'][0]} of {first['input']}: {first['msg']}") from error
     except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: {_CONFIG} is none of LoRA ({type(error).__name__}: {error})") from error
+        raise ConfigError(f"{path}: {CONFIG} is none of LoRA ({type(error).__name__}: {error})") from error
     usual = _comparable(valid.lora_targets) == _comparable(())
     targets = () if usual else valid.lora_targets
     return {"lora_rank": valid.lora_rank, "lora_alpha": valid.lora_alpha, "lora_targets": targets}

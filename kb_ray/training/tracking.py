@@ -28,8 +28,12 @@ class Tracker:
         self._board = _board(tensorboard, first)
 
     def log(self, step: int, values: Mapping[str, float], spreads: Mapping[str, Sequence[float]]) -> None:
-        """Numbers of one step, and values whose distribution is shown; what is no number is left out."""
-        self._lines.append(json.dumps({"step": step}))
+        """Numbers of one step, and values whose distribution is shown; what is no number is left out.
+
+        Where the store fails it may be called again, with the same.
+        """
+        if not self._lines or _step_of(self._lines[-1]) != step:
+            self._lines.append(json.dumps({"step": step}))
         self.add(step, values, spreads)
 
     def add(self, step: int, values: Mapping[str, float], spreads: Mapping[str, Sequence[float]] | None = None) -> None:

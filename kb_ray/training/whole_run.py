@@ -38,4 +38,7 @@ def _over(settings: SftSettings) -> int | None:
     found = checkpoints.latest(open_store(settings.output))
     if found is None or found.fingerprint != settings.fingerprint():
         return None
+    if checkpoints.differing_base(found, settings.learning(None).model, {}) is not None:
+        # Its weights tell whether it is another model: they are loaded, and compared, by who goes on with the run.
+        return None
     return found.step if found.step == found.progress.get("steps") else None

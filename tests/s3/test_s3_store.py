@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from kb_ray.errors import ConfigError
+from kb_ray.traces import s3
 from kb_ray.traces.run import RunInfo, open_run
-from kb_ray.traces.store import Store, StoreUnavailable, open_store
+from kb_ray.traces.store import Store, StoreRefused, StoreUnavailable, open_store
 from tests.fixtures_s3 import S3Server, free_ports
 from tests.unit.traces.store_contract import StoreContract
 
@@ -32,6 +34,29 @@ def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
 
 class TestS3Store(StoreContract):
     pass
+
+
+def test_what_is_too_large_for_one_put_is_sent_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts of 8 MiB: three of them, the last one smaller."""
+    monkeypatch.setattr(s3, "_IN_PARTS", 10 * 1024**2)
+    large = secrets.token_bytes(20 * 1024**2 + 1)
+    for data in (b"small", large, b"small again", large[1:]):
+        store.replace("state.pt", data)
+        found = store.versioned("state.pt")
+        assert found is not None
+        assert found[0] == data
+        assert ("-3" in found[1]) is (len(data) > 100), "the ETag of an object in parts names their number"
+        assert store.list("") == ["state.pt"]
+
+
+def test_a_store_that_is_away_is_told_for_large_objects_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = open_store(store.uri, endpoint_url=f"http://127.0.0.1:{free_ports(1)[0]}")
+    for threshold in (1 << 40, 1):
+        monkeypatch.setattr(s3, "_IN_PARTS", threshold)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            away.replace("state.pt", b"x" * 100)
+        with pytest.raises(StoreRefused, match="no such bucket"):
+            open_store("s3://kb-no-such-bucket/run").replace("state.pt", b"x" * 100)
 
 
 def test_stores_of_different_prefixes_do_not_see_each_other(store: Store) -> None:

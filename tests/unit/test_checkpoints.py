@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from kb_ray import checkpoints
 from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.traces.store import LocalStore, Store
+from kb_ray.traces.store import DEAD_AFTER_S, LocalStore, Store
 
 FILES = {"adapter/adapter_config.json": b"{}", "adapter/adapter_model.safetensors": b"weights", "state.pt": b"state"}
 
@@ -120,13 +122,16 @@ def test_whoever_asks_for_a_model_finds_what_training_wrote(store: Store, tmp_pa
     ("base", "hash_", "refused"),
     [("base", None, False), ("moved/base", "h", False), ("base", "other", True), ("other", None, True)],
 )
-def test_a_checkpoint_of_another_base_model_is_refused(base: str, hash_: str | None, refused: bool) -> None:
+def test_a_checkpoint_of_another_base_model_is_refused(
+    base: str, hash_: str | None, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "config_hashes", lambda model: (hash_,) if hash_ else ())
     checkpoint = made(4, base_hash="h")
     if not refused:
-        checkpoints.refuse_other_base(checkpoint, base, hash_)
+        checkpoints.refuse_other_base(checkpoint, base)
         return
     with pytest.raises(ConfigError, match="trained on base, not on"):
-        checkpoints.refuse_other_base(checkpoint, base, hash_)
+        checkpoints.refuse_other_base(checkpoint, base)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,9 @@ def test_a_checkpoint_of_another_base_model_is_refused(base: str, hash_: str | N
         ({"a": "1"}, "base", None, {"a": "2"}, "weights"),
         ({"a": "1"}, "moved", None, {"a": "1"}, None),
         ({"a": "1"}, "moved", "h", {"a": "1"}, None),
-        ({"a": "1"}, "moved", "other", {"a": "1"}, "config.json"),
+        # Versions write one model's configuration differently.
+        ({"a": "1"}, "moved", "other", {"a": "1"}, None),
+        ({"a": "1"}, "moved", "other", {"b": "1"}, "config.json"),
         ({"a": "1", "b": "1"}, "moved", "h", {"a": "1", "b": "2"}, "weights"),
         ({"a": "1", "b": "1"}, "moved", "h", {"a": "1"}, None),
         # Nothing of the weights is known of both.
@@ -146,10 +153,12 @@ def test_a_checkpoint_of_another_base_model_is_refused(base: str, hash_: str | N
     ],
 )
 def test_a_base_model_is_the_same_by_its_weights_then_by_its_configuration_then_by_its_name(
-    known: dict[str, str], base: str, hash_: str | None, here: dict[str, str], differs: str | None
-) -> None:
+    known: dict[str, str], base: str, hash_: str | None, here: dict[str, str], differs: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(checkpoints, "config_hashes", lambda model: (hash_,) if hash_ else ())
     checkpoint = made(4, base_hash="h", base_weights=known)
-    assert checkpoints.differing_base(checkpoint, base, hash_, here) == differs
+    assert checkpoints.differing_base(checkpoint, base, here) == differs
 
 
 def test_old_ones_are_removed_the_last_are_kept(store: Store) -> None:
@@ -159,6 +168,32 @@ def test_old_ones_are_removed_the_last_are_kept(store: Store) -> None:
     assert checkpoints.steps(store) == [4, 5]
     assert checkpoints.load(store, 4).files == FILES
     assert store.list("checkpoints/step000001") == []
+
+
+def test_a_damaged_old_one_is_removed_as_any_other(store: Store) -> None:
+    for step in range(1, 4):
+        checkpoints.save(store, made(step), FILES)
+    store.replace("checkpoints/step000001/checkpoint.json", b'{"step": 1')
+    assert checkpoints.prune(store, 1) == [1, 2]
+    assert len(store.list("checkpoints/")) == len(store.list("checkpoints/step000003/")) == len(FILES) + 1
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_what_killed_starts_left_behind_goes_and_nothing_else(store: Store, keep: int) -> None:
+    """A start that was killed when it had removed a mark, one that was killed while it wrote, and others' files."""
+    for step in (1, 2, 3, 4):
+        checkpoints.save(store, made(step), FILES)
+    store.delete("checkpoints/step000001/checkpoint.json")
+    store.replace("checkpoints/step000005/state.pt", b"perhaps being written")
+    store.replace("checkpoints/notes/state.pt", b"of somebody")
+    half = Path(store.uri) / "checkpoints" / "step000004" / f".tmp-{'0' * 32}"
+    half.write_bytes(b"half")
+    os.utime(half, (time.time() - DEAD_AFTER_S - 9,) * 2)
+    checkpoints.prune(store, keep)
+    left = {key.split("/")[1] for key in store.list("checkpoints/")}
+    assert left == {f"step00000{step}" for step in ((3, 4, 5) if keep else (2, 3, 4, 5))} | {"notes"}
+    assert not half.exists()
+    assert checkpoints.load(store, 4).files == FILES
 
 
 def test_a_run_that_moved_on_without_a_step_is_found_where_it_is(store: Store) -> None:

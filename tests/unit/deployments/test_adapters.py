@@ -25,7 +25,7 @@ def test_an_adapter_is_the_only_model_of_a_server_of_its_own_class(tmp_path: Pat
     base = make_base(tmp_path / "base")
     run = make_run(tmp_path / "run", base)
     found = config(base, run, engine={"max_model_len": 512, "max_loras": 9})
-    place = f"{run}/checkpoints/step000210/adapter"
+    (place,) = map(str, Path(run).glob("served/*/run/checkpoints/step000210/adapter"))
     assert found["model_loading_config"] == {"model_id": "m", "model_source": base}
     assert found["engine_kwargs"] == {"max_model_len": 512, "enable_lora": True, "max_loras": 1, "max_lora_rank": 16}
     assert (found["server_cls"], found["experimental_configs"]) == (
@@ -87,7 +87,7 @@ def test_another_base_model_is_refused_by_content_or_by_name(tmp_path: Path) -> 
     assert config(make_base(tmp_path / "moved"), run)["engine_kwargs"]["enable_lora"]
     named = make_run(tmp_path / "named", "Org/Coder")
     refused("Org/Instruct", named, "was trained on Org/Coder, not on Org/Instruct")
-    for same in ("org/coder", "s3://bucket/models/Coder", base):
+    for same in ("org/coder", "mirror/Coder", "s3://bucket/models/Coder", base):
         assert config(same, named)["engine_kwargs"]["enable_lora"]
 
 

@@ -58,7 +58,9 @@ def test_a_model_that_does_not_fit_is_one_line_with_the_settings_that_help(
     model: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
 ) -> None:
     monkeypatch.setattr(where, failing(error))
-    with pytest.raises(ConfigError, match=r"do not fit into the GPU's memory.* --load-in-8bit or a smaller") as caught:
+    with pytest.raises(
+        ConfigError, match=r"do not fit into the GPU's memory.*; or give --load-in-8bit .*; or begin anew"
+    ) as caught:
         Learner(LearnerSettings(model=str(model)), device="cuda")
     assert "\n" not in str(caught.value)
     assert str(model) in str(caught.value)
@@ -66,7 +68,8 @@ def test_a_model_that_does_not_fit_is_one_line_with_the_settings_that_help(
 
 def test_in_8_bits_already_it_is_not_told_to_be(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", failing(ValueError(IN_8_BITS)))
-    with pytest.raises(ConfigError, match=r"do not fit into the GPU's memory.* give a smaller --model-name") as caught:
+    smaller = "; or begin anew with a smaller --model-name under another --output"
+    with pytest.raises(ConfigError, match=rf"do not fit into the GPU's memory.* goes on there{smaller}$") as caught:
         Learner(LearnerSettings(model=str(model), load_in_8bit=True), device="cuda")
     assert "--load-in-8bit" not in str(caught.value)
 

@@ -13,11 +13,13 @@ import pytest
 from kb_ray import checkpoints, local_checkpoints
 from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
+from kb_ray.learn.network import base_weights
+from kb_ray.model import in_process
 from kb_ray.model.in_process import InProcessCompleter
 from kb_ray.traces.store import LocalStore
 from tests.unit.learn import tiny
 
-WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
+WEIGHTS, ADAPTER, CONFIG = "model.safetensors", "adapter_model.safetensors", "adapter_config.json"
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +166,73 @@ async def test_a_checkpoint_that_is_not_whole_or_whose_base_is_another_model_is_
     (adapter.parent / "checkpoint.json").unlink()
     with pytest.raises(ConfigError, match=r"not written to its end, .*checkpoint\.json is missing"):
         await check(adapter)
+
+
+@pytest.fixture
+def known(whole: Path, tmp_path: Path) -> Path:
+    """The folder of a base model whose weights the only checkpoint of the run beside it, in `run`, knows."""
+    from transformers import AutoModelForCausalLM
+
+    base = Path(shutil.copytree(whole / "model", tmp_path / "base"))
+    rewrite(Path(shutil.copytree(whole / "lora", tmp_path / "lora")) / CONFIG, base_model_name_or_path=str(base))
+    files = {f"adapter/{path.name}": path.read_bytes() for path in (tmp_path / "lora").iterdir()}
+    told = Checkpoint(
+        step=3, base_model=str(base), base_hash=checkpoints.base_hash(str(base)), fingerprint="f",
+        base_weights=base_weights(AutoModelForCausalLM.from_pretrained(base)),
+    )  # fmt: skip
+    checkpoints.save(LocalStore(str(tmp_path / "run")), told, files)
+    return base
+
+
+async def test_other_weights_of_the_same_shape_are_not_judged_in_place_of_a_base(known: Path, tmp_path: Path) -> None:
+    await check(tmp_path / "run")
+    shutil.copy(tiny.make_model(tmp_path / "other", seed=1) / WEIGHTS, known / WEIGHTS)
+    with pytest.raises(ConfigError, match=r"not on the model that lies there now \(weights\): give that model"):
+        await check(tmp_path / "run")
+
+
+async def test_a_base_whose_weights_are_the_same_is_the_same_however_its_configuration_is_written(
+    known: Path, tmp_path: Path
+) -> None:
+    rewrite(known / "config.json", a_later_versions="setting")
+    await check(tmp_path / "run")
+
+
+async def test_a_base_that_the_adapter_does_not_fit_is_said_to_be_another(known: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny.make_model(tmp_path / "wider", hidden=48), known, dirs_exist_ok=True)
+    with pytest.raises(ConfigError, match=r"not on the model that lies there now \(config\.json\)"):
+        await check(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("named", "kept", "said"),
+    [
+        ("smollm2", True, "in the folder smollm2, and is not there: .* start from the folder where the training was"),
+        ("{gone}", True, r"in the folder {gone}, and is not there: put it, or a link to it, there, or serve the"),
+        ("{gone}", False, r"in the folder {gone}, and is not there: put it"),
+        ("~nobody-here/m", False, r"in the folder ~nobody-here/m, and is not there"),
+    ],
+)
+async def test_a_base_whose_folder_is_gone_is_named_and_none_of_that_name_is_asked_of_the_hub(
+    whole: Path, tmp_path: Path, named: str, kept: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process, "load", lambda source: pytest.fail("it was looked for"))
+    monkeypatch.chdir(tmp_path)
+    gone = str(tmp_path / "gone")
+    adapter = Path(shutil.copytree(whole / "lora", tmp_path / "lora"))
+    rewrite(adapter / CONFIG, base_model_name_or_path=named.format(gone=gone))
+    if kept:
+        told = Checkpoint(step=3, base_model="it", base_hash="h", fingerprint="f")
+        files = {f"adapter/{path.name}": path.read_bytes() for path in adapter.iterdir()}
+        checkpoints.save(LocalStore(str(tmp_path / "run")), told, files)
+    with pytest.raises(ConfigError, match=said.format(gone=gone)) as caught:
+        await check(tmp_path / "run" if kept else adapter)
+    assert "\n" not in str(caught.value)
+
+
+async def test_the_home_of_nobody_holds_no_checkpoint() -> None:
+    with pytest.raises(ConfigError, match="~nobody-here/run is no checkpoint"):
+        InProcessCompleter("~nobody-here/run", local=True)
 
 
 @pytest.mark.parametrize(("size", "changed"), [(5 << 20, 1), (3 << 30, 100 << 20)])

@@ -112,6 +112,20 @@ def test_the_same_model_at_another_place_is_the_same(trained: LocalStore, model:
         keeping.start_from(tiny.learner(moved), trained.uri)
 
 
+def test_config_alone_says_nothing_before_weights_are_compared(
+    trained: LocalStore, model: Path, tmp_path: Path
+) -> None:
+    anew = Path(shutil.copytree(model, tmp_path / "anew"))
+    told = json.loads((anew / "config.json").read_text())
+    (anew / "config.json").write_text(json.dumps(told | {"a_later_versions": "setting"}))
+    assert shaped(SftSettings(model_name=str(anew), start_from=trained.uri)).lora_rank == 8
+    keeping.start_from(tiny.learner(anew), trained.uri)
+    assert keeping.resume(trained, tiny.learner(anew), "f") is not None
+    forget_weights(trained)
+    with pytest.raises(ConfigError, match="trained on"):
+        shaped(SftSettings(model_name=str(anew), start_from=trained.uri))
+
+
 def fingerprints(model: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> dict[str, str]:
     return base_weights(tiny.learner(model, **settings).network.to(dtype))
 

@@ -99,7 +99,9 @@ def test_each_setting_that_a_message_names_can_be_changed_as_it_says(
             for name in flags - {"output", "start_from"}:
                 advised.add(name)
                 assert decides(name, OTHER[name]) is ("output" in flags), f"{name}: {message}"
-            if "output" in flags:
+            if "model_name" in flags:
+                assert "start_from" not in flags, f"an adapter is for one model alone: {message}"
+            elif "output" in flags:
                 # What it begins with is there: a checkpoint is kept where a step was taken.
                 assert ("start_from" in flags) is (steps > 0 or "where it has a checkpoint" in clause), message
             elif flags:
@@ -162,3 +164,12 @@ async def test_a_lower_learning_rate_takes_another_output_that_begins_with_this_
     other = {"output": str(tmp_path / "other"), "start_from": str(tmp_path / "run")}
     await run(settings.model_copy(update=lower | other))
     assert len(told(tmp_path / "other")) == 2
+
+
+async def test_a_smaller_model_begins_anew_under_another_output(model: Path, tmp_path: Path) -> None:
+    await run(grpo(model, tmp_path / "run", steps=1))
+    smaller = grpo(tiny.make_model(tmp_path / "smaller", hidden=16), tmp_path / "other", steps=1)
+    with pytest.raises(ConfigError, match="was trained on"):
+        await run(smaller.model_copy(update={"start_from": str(tmp_path / "run")}))
+    await run(smaller)
+    assert len(told(tmp_path / "other")) == 1

@@ -16,6 +16,7 @@ from kb_ray.learn.learner import Learner
 from kb_ray.learn.objective import LearnerSettings, LoraSettings
 from kb_ray.traces.store import LocalStore
 from kb_ray.training import keeping
+from kb_ray.training.settings import SftSettings
 from tests.unit.learn import tiny
 from tests.unit.learn.test_learner import SAMPLES, SFT, weights
 
@@ -109,9 +110,10 @@ def test_what_does_not_fit_is_refused_in_one_line(model: Path, store: LocalStore
 
 
 def test_a_model_that_moved_is_known_by_what_it_is(model: Path, store: LocalStore, tmp_path: Path) -> None:
-    keeping.save(store, trained(model, 1), "f", {})
+    keeping.save(store, trained(model, 1), SftSettings(model_name=str(model)).fingerprint(), {})
     moved = shutil.copytree(model, tmp_path / "moved")
-    assert keeping.resume(store, tiny.learner(Path(moved)), "f") is not None
+    now = SftSettings(model_name=str(moved)).fingerprint()
+    assert keeping.resume(store, tiny.learner(Path(moved)), now) is not None
 
 
 def test_only_the_last_checkpoints_are_kept(model: Path, store: LocalStore) -> None:

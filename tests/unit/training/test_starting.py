@@ -13,7 +13,7 @@ from kb_ray.checkpoints import Checkpoint
 from kb_ray.errors import ConfigError
 from kb_ray.learn.objective import LoraSettings
 from kb_ray.traces.store import LocalStore, open_store
-from kb_ray.training import sft_run, starting
+from kb_ray.training import origins, sft_run
 from kb_ray.training.rl_settings import GrpoSettings
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.starting import _NOT_KEPT, shaped
@@ -160,7 +160,7 @@ def test_of_a_checkpoint_on_s3_neither_weights_nor_optimizer_are_fetched(
 ) -> None:
     own_checkpoint(tmp_path, 64)
     store = OneFile(tmp_path)
-    monkeypatch.setattr(starting, "open_store", lambda uri: store)
+    monkeypatch.setattr(origins, "open_store", lambda uri: store)
     assert shaped(GrpoSettings(start_from="s3://bucket/run")).lora_rank == 64
     assert store.read == ["checkpoint.json", "adapter_config.json"]
 

@@ -5,8 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kb_ray.traces.store import LocalStore
+import pytest
+
+from kb_ray.traces.store import LocalStore, StoreUnavailable
 from kb_ray.training.tracking import NAME, Tracker
+
+
+class Away(LocalStore):
+    """A store that can be away."""
+
+    away = False
+
+    def replace(self, key: str, data: bytes) -> None:
+        if self.away:
+            raise StoreUnavailable("away")
+        super().replace(key, data)
 
 
 def lines(store: LocalStore) -> list[dict[str, float]]:
@@ -28,6 +41,18 @@ def test_what_is_known_later_is_added_to_the_line_of_its_step(tmp_path: Path) ->
         tracker.log(step, {"a": float(step)}, {})
         tracker.add(step, {"b": 0.5 + step, "c": float("inf")})
     assert lines(store) == [{"step": 0, "a": 0.0, "b": 0.5}, {"step": 1, "a": 1.0, "b": 1.5}]
+
+
+def test_a_step_whose_line_could_not_be_written_is_written_once(tmp_path: Path) -> None:
+    store = Away(str(tmp_path))
+    tracker = Tracker(store, None, first=0)
+    tracker.log(0, {"a": 0.0}, {})
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        tracker.log(1, {"a": 1.0}, {})
+    store.away = False
+    tracker.log(1, {"a": 1.0}, {})
+    assert lines(store) == [{"step": 0, "a": 0.0}, {"step": 1, "a": 1.0}]
 
 
 def test_a_run_that_goes_on_drops_what_came_after_its_checkpoint(tmp_path: Path) -> None:
