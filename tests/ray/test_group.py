@@ -105,7 +105,7 @@ def test_a_model_that_one_process_has_no_memory_for_is_one_line(model: Path, mon
     answer = group_module._tried(_Process(), "load", (LearnerSettings(model=str(model), lora=LORA),))
     assert type(answer) is ConfigError
     assert "do not fit into" in str(answer)
-    assert "give a smaller --model-name" in str(answer)
+    assert "a smaller --model-name" in str(answer)
     assert "\n" not in str(answer)
 
 
