@@ -1,4 +1,4 @@
-"""What a device without memory left looks like, and in words which settings help then.
+"""Which settings help, in words, where a device has no memory left.
 
 A setting that decides what is learned cannot be changed in an output that there is: where one helps the words say so.
 Knows settings by their flags; no model, and nothing of what was to be held.
@@ -15,18 +15,10 @@ from kb_ray.errors import ConfigError
 from kb_ray.learn.batching import bucketed
 from kb_ray.learn.objective import LearnerSettings
 from kb_ray.learn.stepping import OutOfMemory, under_another_output
+from kb_ray.out_of_memory import host_ran_out, ran_out
 
-_BY_GPUS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "dispatched on the CPU or the disk")
-"""What torch and the driver say, cuBLAS, and transformers where a model in 8 bits is larger than all GPUs."""
-_BY_HOSTS = ("can't allocate memory", "Cannot allocate memory")
-"""What torch and the operating system say."""
 _GIB = 1 << 30
 _GOES_ON = "this output goes on with it"
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether an error says that a device, or the host, has no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or _host_ran_out(error) or _says(error, _BY_GPUS)
 
 
 @contextmanager
@@ -38,7 +30,7 @@ def fitting(settings: LearnerSettings, device: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ConfigError) or not ran_out(error):
             raise
-        raise ConfigError(_too_large(settings, gpu=device == "cuda" and not _host_ran_out(error))) from error
+        raise ConfigError(_too_large(settings, gpu=device == "cuda" and not host_ran_out(error))) from error
 
 
 @contextmanager
@@ -89,14 +81,6 @@ def _not_drawn(rows: int, batch_tokens: int, steps: int) -> str:
         f"{told}have a server draw them (--vllm-url and --adapters-path): {_GOES_ON}; or lower --max-tokens "
         f"{under_another_output(steps)}"
     )
-
-
-def _host_ran_out(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or _says(error, _BY_HOSTS)
-
-
-def _says(error: BaseException, words: Sequence[str]) -> bool:
-    return any(one in str(error) for one in words)
 
 
 def _too_large(settings: LearnerSettings, gpu: bool) -> str:

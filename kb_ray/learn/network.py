@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from kb_ray.errors import ConfigError
-from kb_ray.learn.memory import fitting, ran_out
+from kb_ray.learn.memory import fitting
 from kb_ray.learn.objective import LearnerSettings
+from kb_ray.out_of_memory import ran_out
+from kb_ray.whole_weights import packages_missing, read, refuse_loaded, refuse_odd_numbers, refuse_parts
 
-_INSTALL = "pip install 'kb-ray[train]'"
 _OF_EMBEDDINGS, _OF_A_MATRIX = 4096, 64
 """Elements that stand for one in a fingerprint, at equal distances."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-_RECOMPUTED = ("rotary_emb.inv_freq",)
-"""Ends of names that old files hold though no model reads them."""
 _OF_LORA = "lora_"
 """In the names of an adapter's weights, and in no other."""
-_NAMED = 3
-_AGAIN = "copy or save it again, or name another"
-_Loaded = TypeVar("_Loaded")
 
 
 def load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
@@ -44,7 +40,7 @@ def _load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise ConfigError(f"training needs more packages ({error}): {_INSTALL}") from error
+        raise packages_missing("training", error) from error
     base = _base(settings, device)
     tokenizer = tokenizer_of(settings.model)
     lora = settings.lora
@@ -63,7 +59,7 @@ def _load(settings: LearnerSettings, device: str) -> tuple[Any, Any]:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
     network = network if settings.load_in_8bit else network.to(device)
-    _refuse_odd_numbers(f"model {settings.model}", dict(network.named_parameters()))
+    refuse_odd_numbers(f"model {settings.model}", network.named_parameters())
     return network, tokenizer
 
 
@@ -81,9 +77,8 @@ def _base(settings: LearnerSettings, device: str) -> Any:
         )
 
     model = f"model {settings.model}"
-    base, told = _read(model, whole)
-    sizes = {name[0] if isinstance(name, tuple) else name for name in told["mismatched_keys"]}
-    _refuse_parts(model, told["missing_keys"], told["unexpected_keys"], sizes)
+    base, told = read(model, "its weights", whole)
+    refuse_loaded(model, told)
     return base
 
 
@@ -95,56 +90,7 @@ def tokenizer_of(model: str) -> Any:
 
         return AutoTokenizer.from_pretrained(model)
 
-    return _read(f"the tokenizer of {model}", own)
-
-
-def _read(what: str, how: Callable[[], _Loaded]) -> _Loaded:
-    """What `how` returns. ConfigError, whatever it raises: that depends on the library, and on where a file ends.
-
-    Where memory ran out the error stays: how large the model may be is told elsewhere.
-    """
-    try:
-        return how()
-    except ImportError as error:
-        raise ConfigError(f"training needs more packages ({error}): {_INSTALL}") from error
-    except Exception as error:
-        if ran_out(error):
-            raise
-        raise ConfigError(f"{what} cannot be loaded: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    line = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
-    # These two say what they mean; of others the text may be a mere name.
-    return line if line and isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {line}"
-
-
-def _refuse_parts(
-    what: str, missing: Collection[str], unexpected: Collection[str], other_sizes: Collection[str] = ()
-) -> None:
-    """ConfigError where weights are missing, left over or of another size. Tied ones, such as lm_head, the libraries
-    count as there."""
-    parts = (
-        ("lacks", missing),
-        ("holds, for no layer here,", [name for name in unexpected if not name.endswith(_RECOMPUTED)]),
-        ("holds in another size than the configuration says", other_sizes),
-    )
-    if told := [f"{kind} {_some(names)}" for kind, names in parts if names]:
-        raise ConfigError(f"{what} is not whole: its file of weights {' and '.join(told)}; {_AGAIN}")
-
-
-def _refuse_odd_numbers(what: str, weights: Mapping[str, Any]) -> None:
-    """ConfigError where a weight is NaN or infinite: no step could be taken, or none would mean anything."""
-    held = {name: one for name, one in weights.items() if one.dtype in _FLOATS and not one.is_meta and one.numel()}
-    # The least and the largest of them: no second tensor of that size, for which a GPU may have no room.
-    odd = [name for name, one in held.items() if not all(edge.isfinite() for edge in one.detach().aminmax())]
-    if odd:
-        raise ConfigError(f"{what} cannot be trained: its weights are NaN or infinite in {_some(odd)}; {_AGAIN}")
-
-
-def _some(names: Collection[str]) -> str:
-    shown = ", ".join(sorted(names)[:_NAMED])
-    return shown + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return read(f"model {model}", "its tokenizer", own)
 
 
 def base_weights(network: Any) -> dict[str, str]:
@@ -195,8 +141,8 @@ def load_adapter(network: Any, weights: bytes) -> None:
     from safetensors.torch import load as parse
 
     what = "the checkpoint's adapter"
-    held = _read(what, lambda: parse(weights))
-    _refuse_odd_numbers(what, held)
+    held = read(what, "its weights", lambda: parse(weights))
+    refuse_odd_numbers(what, held.items())
     try:
         missed = set_peft_model_state_dict(network, held)
     except RuntimeError as error:
@@ -205,7 +151,7 @@ def load_adapter(network: Any, weights: bytes) -> None:
         line = next((text.strip() for text in str(error).splitlines()[1:] if text.strip()), str(error))
         raise ConfigError(f"{what} does not fit the settings of LoRA: {line}") from error
     # Of the base model nothing is in such a file.
-    _refuse_parts(what, [name for name in missed.missing_keys if _OF_LORA in name], missed.unexpected_keys)
+    refuse_parts(what, [name for name in missed.missing_keys if _OF_LORA in name], missed.unexpected_keys)
 
 
 def _eight_bit() -> dict[str, Any]:

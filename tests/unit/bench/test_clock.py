@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from kb_ray.bench.child import clock
 from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.limits import Limits
 
@@ -13,11 +14,15 @@ H100 = Limits(bytes_per_s=3.35e12, l2_bytes=50 << 20, multiprocessors=132, clock
 
 
 @pytest.mark.parametrize("ms", [0.5, 3.0])
-def test_the_fixed_part_of_a_repetition_does_not_count(ms: float) -> None:
-    def repeat(calls: int) -> None:
-        time.sleep(0.02 + calls * ms / 1e3)
+def test_the_fixed_part_of_a_repetition_does_not_count(ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 7.0
 
-    assert per_call_ms(repeat, ms) == pytest.approx(ms, rel=0.5)
+    def repeat(calls: int) -> None:
+        nonlocal now
+        now += 0.02 + calls * ms / 1e3
+
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert per_call_ms(repeat, ms) == pytest.approx(ms)
 
 
 @pytest.mark.parametrize(

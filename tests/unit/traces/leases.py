@@ -9,6 +9,8 @@ from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import Store
 
 TERM_S = 1.0
+LONG_S = 60.0
+"""A term that a busy machine does not take for whatever is done at once."""
 EVERY_S = 0.2
 
 

@@ -77,7 +77,8 @@ def test_a_write_that_lands_is_not_told(clock: Clock) -> None:
     outlast(lambda: 1, "s3://b", pytest.fail)
 
 
-async def test_a_pause_ends_when_it_is_cancelled() -> None:
+async def test_a_pause_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 60.0)
     said: list[str] = []
 
     async def write() -> None:
@@ -89,7 +90,7 @@ async def test_a_pause_ends_when_it_is_cancelled() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 30
     assert said == ["away; trying on"]
 
 
