@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from kb_ray.env_vars import VLLM_API_KEY
 from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.flag_parser import FlagParser
 from kb_ray.model import wire
 
 LOOK_S = 5.0
@@ -62,14 +63,12 @@ def _lacking(url: str) -> str | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Waits, then replaces this process by the command; returns the exit code where it does not come to that."""
-    parser = argparse.ArgumentParser(
-        prog="python -m deployments.when_served", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = FlagParser(prog="python -m deployments.when_served", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--minutes", type=float, default=120.0, help="how long to wait (default: %(default)g)")
     parser.add_argument("url", help="the model server's address, which ends in /v1")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to start, with its arguments")
-    given = parser.parse_args(argv)
     try:
+        given = parser.parse_args(argv)
         command = _checked(given.url, given.command)
         wait(given.url.rstrip("/"), 60 * given.minutes)
         _become(command)

@@ -104,7 +104,7 @@ def token() -> str | None:
         return found
     named = os.environ.get(env_vars.RAY_AUTH_TOKEN_PATH)
     try:
-        return Path(named or "~/.ray/auth_token").expanduser().read_text().strip() or None
+        return Path(os.path.expanduser(named or "~/.ray/auth_token")).read_text().strip() or None
     except OSError:
         return None
 

@@ -1,4 +1,4 @@
-"""Flags of the smaller commands, read into a settings class, with one line for what is wrong.
+"""Flags of the smaller commands, read into a settings class, with one line for what is wrong, worded as for a run's.
 
 For commands without a YAML file and a fingerprint; those of runs are parsed in config_sources.
 """
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import CliApp, SettingsError
 
 from kb_ray.errors import ConfigError
+from kb_ray.setting_names import flag, mistake
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -21,7 +22,8 @@ def parse_options(options: type[Options], argv: Sequence[str]) -> Options:
     try:
         return CliApp.run(options, cli_args=list(argv), cli_exit_on_error=False)
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"{told}; see --help") from None
+        told = "; ".join(f"{flag(str(detail['loc'][0]))}: {mistake(detail)}" for detail in error.errors())
+        raise ConfigError(told) from None
     except SettingsError as error:
-        raise ConfigError(f"{error}; see --help") from None
+        told = str(error).removeprefix("error parsing CLI: ").removeprefix("argument ")
+        raise ConfigError(f"{told}; see {options.model_config.get('cli_prog_name')} --help") from None

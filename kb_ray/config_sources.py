@@ -13,7 +13,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import annotated_types
 import yaml
@@ -24,8 +24,9 @@ from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDic
 from kb_ray.config import Shown
 from kb_ray.env_vars import ALIASES, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError
+from kb_ray.flag_parser import FlagParser
 from kb_ray.plain_yaml import load_yaml
-from kb_ray.setting_names import groups, known, nearest, own_flags
+from kb_ray.setting_names import flag, groups, known, mistake, nearest, own_flags
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -35,13 +36,6 @@ class _Value:
     value: Any
     origin: str
     """How the user named it: `--max-turns`, `KB_RAY_MAX_TURNS`, `run.yaml: max_turns`."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse that raises instead of printing usage: a mistake is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "))
 
 
 def parse_command(model: type[Config], argv: Sequence[str], *, prog: str) -> Config:
@@ -75,7 +69,7 @@ def validate(model: type[Config], values: Mapping[str, _Value]) -> Config:
 
 def build_parser(model: type[BaseModel], prog: str) -> argparse.ArgumentParser:
     """The command's parser: one flag for each field, with default, range and unit in its help."""
-    parser = _Parser(
+    parser = FlagParser(
         prog=prog,
         description=model.__doc__,
         allow_abbrev=False,
@@ -121,7 +115,7 @@ def _settings_class(model: type[BaseModel]) -> type[BaseSettings]:
 def _flag_values(model: type[BaseModel], argv: Sequence[str], prog: str) -> dict[str, _Value]:
     parser = build_parser(model, prog)
     namespace, rest = parser.parse_known_args(own_flags(model, argv))
-    found = {name: _Value(value, _flag(name)) for name, value in vars(namespace).items()}
+    found = {name: _Value(value, flag(name)) for name, value in vars(namespace).items()}
     assignments = [item for item in rest if "=" in item and not item.startswith("-")]
     for item in rest:
         if item not in assignments:
@@ -136,7 +130,7 @@ def _unknown_argument(model: type[BaseModel], item: str, prog: str) -> str:
     if not item.startswith("-"):
         return f"unexpected argument {item!r}: settings are flags or key=value, see {prog} --help"
     name = item.partition("=")[0]
-    flags = [_flag(field) for field in model.model_fields] + ["--config", "--set", "--help"]
+    flags = [flag(field) for field in model.model_fields] + ["--config", "--set", "--help"]
     return f"unknown flag {name}{nearest(name, flags)}; {prog} --help lists all"
 
 
@@ -215,39 +209,13 @@ def _is_number(field: FieldInfo) -> bool:
     return bool({field.annotation, *get_args(field.annotation)} & {int, float})
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _explain(detail: Any, values: Mapping[str, _Value]) -> str:
     if not detail["loc"]:
         # About several settings together, which it names itself.
         return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
-    origin = values[name].origin if name in values else _flag(name)
-    context, kind = detail.get("ctx", {}), detail["type"]
-    bounds = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">"),
-              "less_than_equal": ("le", "<="), "less_than": ("lt", "<")}  # fmt: skip
-    if kind in bounds:
-        key, sign = bounds[kind]
-        problem = f"must be {sign} {context[key]}"
-    elif kind.startswith("int_"):
-        problem = "must be a whole number"
-    elif kind.startswith("float_") or kind == "finite_number":
-        problem = "must be a number"
-    elif kind.startswith("bool_"):
-        problem = "must be true or false"
-    elif kind == "literal_error":
-        problem = f"must be one of {context['expected']}"
-    elif kind == "tuple_type":
-        problem = "must be a list"
-    elif kind == "string_type":
-        problem = "must be text"
-    elif kind == "value_error":
-        problem = str(context["error"])
-    else:
-        problem = str(detail["msg"])
-    return f"{origin}: {problem} (got {detail['input']})"
+    origin = values[name].origin if name in values else flag(name)
+    return f"{origin}: {mistake(detail)}"
 
 
 def _help(field: FieldInfo) -> str:

@@ -34,7 +34,7 @@ from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
 from kb_ray.traces.reading import Survey
 from kb_ray.traces.resume import finished
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import local_path, open_store
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -143,7 +143,7 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
             print(f"{side}: {part.note}")
     told = {side: part and part.model_dump() for side, part in covered.items()}
     content = {"first": first, "second": second, "coverage": told, **found.as_json()}
-    folder = Path(options.results).expanduser() if options.results else Path("evaluation")
+    folder = local_path(options.results) if options.results else Path("evaluation")
     for path in write_json(folder, {"comparison.json": content}):
         print(f"written: {path}")
     return 0

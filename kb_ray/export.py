@@ -11,8 +11,6 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NoReturn
 
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
@@ -20,10 +18,11 @@ from kb_ray.exiting import end, exit_on_signals
 from kb_ray.exporting import files, hub
 from kb_ray.exporting.making import Made, make
 from kb_ray.exporting.options import VIEWS, ExportOptions, Filters
+from kb_ray.flag_parser import FlagParser
 from kb_ray.statuses import Status
 from kb_ray.tasks.quality import FLAGS
 from kb_ray.traces.reading import Survey, survey
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import local_path, open_store
 
 _FORMS = {
     "keep": ("sft",), "target_speedup": ("sft",), "conversation": ("sft",), "reasoning": ("sft", "preference"),
@@ -34,13 +33,6 @@ _FORMS = {
 _NUMBERS = ("min_speedup", "max_speedup", "near_duplicates", "target_speedup", "margin")
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose mistakes are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see --help")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -48,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_dotenv()
         given = _parser().parse_args(arguments)
         options = _options(given)
-        folder, store = Path(given.output or f"exports/{options.view}"), open_store(given.store)
+        folder, store = local_path(given.output or f"exports/{options.view}"), open_store(given.store)
         files.apart(folder, store.uri)
         files.check(folder.absolute(), overwrite=given.overwrite)
         if given.push_to_hub:
@@ -115,7 +107,7 @@ def _options(given: argparse.Namespace) -> ExportOptions:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = FlagParser(
         prog="python -m kb_ray.export", description="Training data from a trace store.", allow_abbrev=False
     )
     add = parser.add_argument

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from kb_ray import checkpoints
 from kb_ray.checkpoints import ADAPTER, FOLDER, Checkpoint
 from kb_ray.errors import ConfigError, StoreError
-from kb_ray.traces.store import LocalStore, Store, open_store
+from kb_ray.traces.store import LocalStore, Store, local_path, open_store
 
 _PLAIN = re.compile(rf"{ADAPTER}/(?!\.)[^/\0]+")
 WANTED = "name a training run's output or one of its checkpoints, in a folder or on s3://BUCKET/PREFIX"
@@ -125,7 +125,7 @@ def _whole(folder: Path) -> bool:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kb_ray" / "checkpoints"
+    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "kb_ray" / "checkpoints"
 
 
 def _step(found: Checkpoint) -> str:

@@ -7,6 +7,7 @@ refused here has not begun. Does not run episodes.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import secrets
 from collections.abc import Callable
@@ -71,7 +72,9 @@ async def preflight(
         seen = files_of(store) if stored else ()
         work, again = remaining(planned, finished_in(store) if stored else {}, config.retry_failed)
         if (work or again) and not config.dry_run:
-            cluster = cluster or ray_cluster.connect(run_id, config.ray_address)
+            if cluster is None:
+                _check_gpu(config, device)
+                cluster = ray_cluster.connect(run_id, config.ray_address)
             where = look(config, device, cluster.joined)
         prompt = _prompt_setting(config, device, cluster, where.site)
         opening(examples, everything[0][0], prompt)
@@ -180,6 +183,20 @@ def _device(
     return ("cuda" if cluster.gpus else "cpu"), cluster
 
 
+def _check_gpu(config: RunConfig, device: Literal["cuda", "cpu"]) -> None:
+    """ConfigError where verdicts need a GPU, no cluster is there to join, and none is seen on this machine.
+
+    `--bench-workers 0:8` waits for nodes, which may join what is started here too.
+    """
+    alone = ray_cluster.known_address(config.ray_address) is None and not isinstance(config.worker_counts, tuple)
+    if device == "cuda" and alone and not ray_cluster.local_gpus():
+        why = "--device cuda" if config.device == "cuda" else f"output {config.output} was begun on a GPU"
+        raise ConfigError(
+            f"{why}: no NVIDIA GPU is seen on this machine (look at CUDA_VISIBLE_DEVICES), and there is no Ray cluster "
+            "to join: name one with --ray-address, or give --device cpu and an --output of its own"
+        )
+
+
 def _run_info(
     config: RunConfig, run_id: str, model: str, prompt_sha: str, device: Literal["cuda", "cpu"],
     examples: Examples | None,
@@ -202,7 +219,7 @@ def _script_sha(config: RunConfig) -> str | None:
         return None
     if config.script is None:
         return "built-in"
-    return hashlib.sha256(Path(config.script).expanduser().read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(Path(os.path.expanduser(config.script)).read_bytes()).hexdigest()[:16]
 
 
 def _prompt_setting(

@@ -26,21 +26,13 @@ from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
 from kb_ray.score.summary import Summary
 from kb_ray.traces.reading import Survey, survey
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import Store, local_path, open_store
 
 PAGE_NAME = "report.html"
 _PORT = 8790
 
 
-def _expanded(path: Path) -> Path:
-    """`~` is expanded here, since a shell leaves it in `--output=~/page.html`. ConfigError for a user that is none."""
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise ConfigError(f"{path}: no such path ({error})") from error
-
-
-_LocalPath = Annotated[Path, AfterValidator(_expanded)]
+_LocalPath = Annotated[Path, AfterValidator(lambda path: local_path(str(path)))]
 
 
 class ReportOptions(BaseModel):
@@ -172,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(options: ReportOptions) -> int:
     store = open_store(options.store)
-    here = Path() if store.uri.startswith("s3://") else Path(options.store).expanduser()
+    here = Path() if store.uri.startswith("s3://") else Path(store.uri)
     path = options.output or here / PAGE_NAME
     if path.is_dir():
         path = path / PAGE_NAME

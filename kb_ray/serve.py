@@ -7,7 +7,6 @@ what the applications in it are.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import logging
 import os
@@ -22,6 +21,7 @@ from kb_ray import cluster, serve_checkpoint, serve_logs
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
+from kb_ray.flag_parser import FlagParser
 from kb_ray.serve_address import check_port, http_options, url
 from kb_ray.serve_file import check, faults, find, module_of, read
 from kb_ray.serve_needs import explain, grows, missing, needs, telling
@@ -206,25 +206,8 @@ def _await_answer(url: str) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line. Exit code 2 for a ConfigError, 1 for other failures, 0 when it was stopped."""
-    parser = argparse.ArgumentParser(prog="python -m kb_ray.serve", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "model", nargs="?", default=DEFAULT,
-        help="a deployment's name or YAML file, or a checkpoint: a training run's output or one of its checkpoints, in "
-        "a folder or on s3://BUCKET/PREFIX (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--base", help="of a checkpoint the base model: a folder or a name on the hub (default: as it was trained)"
-    )
-    parser.add_argument("--host", help="address to listen on (default: the file's)")
-    parser.add_argument("--port", type=int, help="port to listen on (default: the file's)")
-    parser.add_argument(
-        "--check", action="store_true",
-        help="only read the file: a line for each thing wrong in it and exit code 2, else 0; names under `engine` are "
-        "vLLM's to know and not looked at",
-    )  # fmt: skip
-    parser.add_argument("--ray-address", help="host:port of the cluster to join (default: as Ray finds it)")
-    arguments = parser.parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         load_dotenv()
         config = _named(arguments.model, arguments.base)
         cluster.prepare_environment()
@@ -244,6 +227,27 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+def _parser() -> FlagParser:
+    parser = FlagParser(prog="python -m kb_ray.serve", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "model", nargs="?", default=DEFAULT,
+        help="a deployment's name or YAML file, or a checkpoint: a training run's output or one of its checkpoints, in "
+        "a folder or on s3://BUCKET/PREFIX (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--base", help="of a checkpoint the base model: a folder or a name on the hub (default: as it was trained)"
+    )
+    parser.add_argument("--host", help="address to listen on (default: the file's)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: the file's)")
+    parser.add_argument(
+        "--check", action="store_true",
+        help="only read the file: a line for each thing wrong in it and exit code 2, else 0; names under `engine` are "
+        "vLLM's to know and not looked at",
+    )  # fmt: skip
+    parser.add_argument("--ray-address", help="host:port of the cluster to join (default: as Ray finds it)")
+    return parser
 
 
 def _named(model: str, base: str | None) -> dict[str, Any]:

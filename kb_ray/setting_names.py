@@ -1,6 +1,7 @@
 """What settings are called: by a model's own names, and by those under which other projects know them.
 
-Says in one line what was meant by a name that is none. Does not know where values come from.
+Says in one line what was meant by a name that is none, and what is wrong with a value. Does not know where values come
+from.
 """
 
 from __future__ import annotations
@@ -13,6 +14,40 @@ from pydantic import BaseModel
 
 from kb_ray.config import Fixed
 from kb_ray.errors import ConfigError
+
+_BOUNDS = {
+    "greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">"),
+    "less_than_equal": ("le", "<="), "less_than": ("lt", "<"),
+}  # fmt: skip
+"""Kind of pydantic's error -> (where its bound stands, sign)."""
+_KINDS = {
+    "int_parsing": "must be a whole number", "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number", "int_parsing_size": "must be a whole number",
+    "float_parsing": "must be a number", "float_type": "must be a number", "finite_number": "must be a number",
+    "bool_parsing": "must be true or false", "bool_type": "must be true or false",
+    "tuple_type": "must be a list", "list_type": "must be a list", "string_type": "must be text",
+}  # fmt: skip
+"""Kind of pydantic's error -> what a value must be."""
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def mistake(detail: Any) -> str:
+    """What is wrong with a value, and the value: from one of pydantic's `ValidationError.errors()`."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in _BOUNDS:
+        key, sign = _BOUNDS[kind]
+        problem = f"must be {sign} {context[key]}"
+    elif kind == "literal_error":
+        problem = f"must be one of {context['expected']}"
+    elif kind == "value_error":
+        problem = str(context["error"])
+    else:
+        problem = _KINDS.get(kind, str(detail["msg"]))
+    return f"{problem} (got {detail['input']})"
 
 
 def groups(model: type[BaseModel]) -> Collection[str]:

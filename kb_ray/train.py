@@ -20,7 +20,7 @@ from kb_ray.training.settings import SftSettings
 from kb_ray.training.starting import shaped
 from kb_ray.training.whole_settings import WholeSettings
 
-_USAGE = "usage: python -m kb_ray.train sft|best-of-n|grpo|tritonrl [--help] [--config FILE.yaml] [flags]"
+_PROG = "python -m kb_ray.train"
 COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings | WholeSettings]] = {
     "sft": SftSettings,
     "best-of-n": BestOfNSettings,
@@ -32,14 +32,15 @@ COMMANDS: dict[str, type[SftSettings | BestOfNSettings | GrpoSettings | WholeSet
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if not given or given[0] in ("-h", "--help"):
-        print(_USAGE)
-        return 0 if given else 2
-    # As the second document starts it.
-    command, rest = ("tritonrl", given) if given[0].partition("=")[0] == "--stage" else (given[0], given[1:])
+    if given[:1] in (["-h"], ["--help"]):
+        print(_help())
+        return 0
+    if given and given[0].partition("=")[0] == "--stage":
+        # As the second document starts it.
+        given.insert(0, "tritonrl")
     with sigterm_as_ctrl_c() as exit_code:
         try:
-            return _train(command, rest)
+            return _train(given)
         except KbRayError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, ConfigError) else 1
@@ -48,10 +49,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             return exit_code()
 
 
-def _train(command: str, argv: Sequence[str]) -> int:
+def _help() -> str:
+    """The commands with a line each, and where the flags of each are listed."""
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:{width}}  {' '.join((settings.__doc__ or '').split())}" for name, settings in COMMANDS.items())
+    return "\n".join((
+        f"usage: {_PROG} COMMAND [--help] [--config FILE.yaml] [flags]", "", *lines, "",
+        f"`{_PROG} COMMAND --help` lists the flags of a command, each with default, range and unit.",
+        f"`{_PROG} --stage all|sft|rl [flags]` is the command tritonrl too.",
+    ))  # fmt: skip
+
+
+def _train(given: Sequence[str]) -> int:
+    command, argv = next(iter(given), None), given[1:]
     if command not in COMMANDS:
-        raise ConfigError(f"unknown command {command!r}: there are {', '.join(COMMANDS)}")
-    settings = parse_command(COMMANDS[command], argv, prog=f"python -m kb_ray.train {command}")
+        what = "no command is named" if command is None else f"unknown command {command!r}"
+        raise ConfigError(f"{what}: there are {', '.join(COMMANDS)}; see {_PROG} --help")
+    settings = parse_command(COMMANDS[command], argv, prog=f"{_PROG} {command}")
     settings = shaped(settings, _outputs(settings))
     # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
     if isinstance(settings, SftSettings):

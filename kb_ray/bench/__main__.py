@@ -24,7 +24,9 @@ from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, 
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
+from kb_ray.flag_parser import FlagParser
 from kb_ray.records import Status, Verdict
+from kb_ray.setting_names import flag, mistake
 
 _FIELDS = {
     "n_correctness": "n_correctness", "n_trials": "n_trials", "timeout": "timeout_s", "torch_ops": "torch_ops",
@@ -37,17 +39,8 @@ _ON_RAY = 64
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if sum(given is not None for given in (options.candidate, options.jsonl, options.recheck)) != 1:
-        parser.error("give either CANDIDATE.py with --reference, or --jsonl FILE, or --recheck STORE")
-    if options.recheck is None and (options.output or options.jsonl_out):
-        parser.error("--output and --jsonl-out are for --recheck")
-    if options.output and options.jsonl_out:
-        parser.error("give --output or --jsonl-out, not both")
-    if options.candidate is not None and options.reference is None:
-        parser.error("--reference REF.py is needed: the PyTorch program to compare with")
     try:
+        options = _options(argv)
         return (
             _recheck(options, _given(argv)) if options.recheck else _many(options) if options.jsonl else _one(options)
         )
@@ -77,8 +70,29 @@ def show(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    """What the command line asks for. ConfigError where it cannot be used."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if sum(given is not None for given in (options.candidate, options.jsonl, options.recheck)) != 1:
+        parser.error("give either CANDIDATE.py with --reference, or --jsonl FILE, or --recheck STORE")
+    if options.recheck is None and (options.output or options.jsonl_out):
+        parser.error("--output and --jsonl-out are for --recheck")
+    if options.output and options.jsonl_out:
+        parser.error("give --output or --jsonl-out, not both")
+    if options.candidate is not None and options.reference is None:
+        parser.error("--reference REF.py is needed: the PyTorch program to compare with")
+    try:
+        BenchSettings(**{field: getattr(options, name) for name, field in _FIELDS.items()})
+    except ValidationError as error:
+        flags = {field: flag(name) for name, field in _FIELDS.items()}
+        told = (f"{flags[str(detail['loc'][0])]}: {mistake(detail)}" for detail in error.errors())
+        raise ConfigError("; ".join(told)) from None
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m kb_ray.bench",
         description="Verify a Triton kernel against its PyTorch reference.",
     )
@@ -206,7 +220,6 @@ def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
 
     device = usable(options.device) if not options.ray else "cuda" if options.device == "auto" else options.device
     try:
-        BenchSettings(**given)
         stored = settings_of(options.recheck)
         settings = BenchSettings(**stored | given, device=device)
     except ValidationError as error:

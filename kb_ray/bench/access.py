@@ -54,7 +54,7 @@ def read_access(token_file: str | None = None, environment: Mapping[str, str] = 
     if token := environment.get(BENCH_TOKEN, "").strip():
         return Access(_checked({"token": token}, BENCH_TOKEN))
     named = token_file or environment.get(BENCH_TOKEN_FILE)
-    return Access(_from_file(Path(named).expanduser()) if named else {})
+    return Access(_from_file(Path(os.path.expanduser(named))) if named else {})
 
 
 def check_bound(access: Access, host: str) -> None:

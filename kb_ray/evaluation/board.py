@@ -6,9 +6,9 @@ each number gets and writes one event file. Does not compute metrics.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from kb_ray.errors import ConfigError
 from kb_ray.records import Status
@@ -28,7 +28,7 @@ def log(folder: str, step: int, summary: Summary, found: Sequence[Outcome]) -> i
     rewards = _rewards(kept)
     values = scalars(summary, kept)
     try:
-        with SummaryWriter(logdir=str(Path(folder).expanduser()), write_to_disk=True) as writer:
+        with SummaryWriter(logdir=os.path.expanduser(folder), write_to_disk=True) as writer:
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
             for name, spread in (("Rewards", rewards), ("Speedups", best_speedups(kept))):

@@ -14,6 +14,7 @@ from pydantic import Field, create_model
 from kb_ray.config import RunConfig, Shown
 from kb_ray.config_sources import parse_command
 from kb_ray.errors import ConfigError
+from kb_ray.traces.store import local_path
 
 Format = Literal["tritonrl", "kernelbench"]
 
@@ -67,8 +68,8 @@ class EvaluateOptions(RunConfig):
         """Where results go."""
         store = self.source_store or self.output
         if self.results is not None:
-            return Path(self.results).expanduser()
-        return Path("evaluation") if "://" in store else Path(store).expanduser() / "evaluation"
+            return local_path(self.results)
+        return Path("evaluation") if "://" in store else local_path(store) / "evaluation"
 
     def task_sources(self) -> tuple[str, ...]:
         """--tasks, or KernelBench where nothing else is named."""
@@ -107,6 +108,8 @@ class EvaluateOptions(RunConfig):
         for flag, folder in (("--results", self.results), ("--tensorboard-log-dir", self.tensorboard_log_dir)):
             if folder is not None and "://" in folder:
                 raise ConfigError(f"{flag}: {folder} is no local folder: name one, and copy it from there")
+            if folder is not None:
+                local_path(folder)
 
 
 # A flag called --from cannot be written as an attribute: it is a word of Python.

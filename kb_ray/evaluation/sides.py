@@ -11,12 +11,13 @@ from pathlib import Path
 from kb_ray import local_checkpoints
 from kb_ray.errors import ConfigError
 from kb_ray.evaluation.answering import is_store
+from kb_ray.traces.store import local_path
 
 
 def sides_of(names: Sequence[str], output: str) -> dict[str, str]:
     """Side as named -> its store: itself, or for a checkpoint a folder of `output` that is called as it is.
 
-    ConfigError where both are one.
+    ConfigError where both are one, or a path begins with the home folder of a user that is none.
     """
     first, second = names
     if _same(first) == _same(second):
@@ -43,12 +44,12 @@ def _same(name: str) -> str:
 
 def _kept(store: str) -> str:
     """One text for all ways to name a store."""
-    return store.rstrip("/") if "://" in store else str(Path(store).expanduser().resolve())
+    return store.rstrip("/") if "://" in store else str(local_path(store).resolve())
 
 
 def _path(name: str) -> Path:
     """A checkpoint's path, of one on S3 with bucket and scheme as its first folders."""
-    return Path("/", *name.split("/")) if "://" in name else Path(name).expanduser().resolve()
+    return Path("/", *name.split("/")) if "://" in name else local_path(name).resolve()
 
 
 def _shortest(folders: Sequence[Path]) -> list[str]:

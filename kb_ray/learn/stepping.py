@@ -102,11 +102,15 @@ def under_another_output(steps: int | None) -> str:
     """Where a setting that decides what is learned can be changed: never in an output that there is.
 
     `steps`: optimizer steps of the run so far; from the first on it has a checkpoint. None: it may have one.
+
+    A learner does not know of tritonrl's stages: each is a run below its output, and the second one always begins with
+    what the first one left there, so that nothing but best-of-n can begin it with anything else.
     """
-    begin = " to begin with its last step's weights"
-    if steps is None:
-        return f"under another --output, with --start-from this one, where it has a checkpoint,{begin}"
-    return f"under another --output, with --start-from this one{begin}" if steps else "under another --output"
+    if steps == 0:
+        return "under another --output"
+    this_one = "this one (of tritonrl: OUTPUT/sft, or by the command best-of-n OUTPUT/rl)"
+    where = "" if steps else ", where it has a checkpoint,"
+    return f"under another --output, with --start-from {this_one}{where} to begin with its last step's weights"
 
 
 def learning_rate(settings: LearnerSettings, steps: int) -> float:

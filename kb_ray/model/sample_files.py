@@ -7,6 +7,7 @@ answer is empty, which becomes the verdict `no_code`. Judges nothing.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ class SampleFiles:
 
     def __init__(self, folder: str) -> None:
         """ConfigError where the folder holds no such file, or one that cannot be read."""
-        self._folder = Path(folder).expanduser()
+        self._folder = Path(os.path.expanduser(folder))
         if not self._folder.is_dir():
             raise ConfigError(f"--samples-dir: {folder} is no folder")
         self._files: dict[tuple[int, int, int], Path] = {}

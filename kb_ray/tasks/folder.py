@@ -5,6 +5,7 @@ Knows how file names stand for name, number and level; what is inside a file is 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from functools import partial
@@ -37,9 +38,9 @@ def builtin_entries(levels: Collection[int] | None) -> list[Entry]:
 def given_path(path: str, spec: str) -> Path:
     """The path that a user means. ConfigError, which names `spec`, where it can be none on this machine."""
     try:
-        found = Path(path).expanduser()
+        found = Path(os.path.expanduser(path))
         found.is_dir()
-    except (RuntimeError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(f"{spec[:200]}: no such path ({what})") from error
     return found

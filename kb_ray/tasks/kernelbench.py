@@ -5,6 +5,7 @@ Knows the layout of each; all give the same ids, `kernelbench/1/19_ReLU`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -49,7 +50,7 @@ def checkout_nearby() -> str | None:
 
 
 def _checkout_entries(root: str, levels: Collection[int] | None) -> list[Entry]:
-    base = Path(root).expanduser()
+    base = Path(os.path.expanduser(root))
     if not base.is_dir():
         raise ConfigError(f"kernelbench: there is no folder {base}; {_CHECKOUT}")
     base = base / _NAME if (base / _NAME).is_dir() else base

@@ -7,6 +7,7 @@ something, of JSON lines the places where they begin. What a row means is rows.p
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,7 @@ def file_table(path: str, columns: Mapping[str, str] | None = None, wanted: Coll
         named = {**row, **{field: row.get(name) for field, name in columns.items()}}
         return row_task(named, code_column=column, source="file", default_name=names[index])
 
-    where = Path(path).expanduser()
+    where = Path(os.path.expanduser(path))
     return Table(found, [f"file/{name}" for name in names], [(f"{where} {at}", read) for at, read in rows], task)
 
 

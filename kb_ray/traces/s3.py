@@ -31,7 +31,12 @@ from kb_ray.traces.store import Reader, StoreRefused, StoreUnavailable, endpoint
 _TAIL_BYTES = 512 * 1024
 _CONNECTIONS = 32
 _IN_PARTS = 64 * 1024**2
-"""Bytes from which an object is sent in parts, each with tries of its own. One put may have no more than 5 GB."""
+"""Bytes from which an object is replaced in parts, each with tries of its own."""
+_ONE_PUT = 5 * 1000**3
+"""Bytes that one put may have. What is larger is created in parts too; what is not, by one put, since not every server
+takes the completion of parts and its condition in one step: SeaweedFS lets several writers through at once."""
+_PART_BYTES = 64 * 1024**2
+"""Of an object that is created in parts; it may have 10,000 of them."""
 # Two requests of two tries each stay under the 10 s that a preflight check may take.
 _CHECK = Config(connect_timeout=2, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 _WORK = Config(
@@ -47,6 +52,8 @@ _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _PASSING = _EXPIRED | {
     "SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "OperationAborted",
     "Throttling",
+    # Also of one that an earlier try completed, whose answer was lost.
+    "NoSuchUpload",
 }  # fmt: skip
 _ADVICE = {
     "NoSuchBucket": "there is no such bucket, create it or correct the name",
@@ -71,9 +78,13 @@ class S3Store:
         self._client = self._connect(_WORK)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """See Store."""
+        """See Store. One larger than a put appears when its last part is there; of a failed try nothing stays."""
+        name = self._prefix + key
         try:
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, IfNoneMatch="*")
+            if len(data) <= _ONE_PUT:
+                self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
+            else:
+                self._create_in_parts(name, data)
         except (BotoCoreError, ClientError) as error:
             if _code(error) in _EXISTS:
                 return False
@@ -167,6 +178,25 @@ class S3Store:
         # `bytes 0-99/1234`; a server that ignores ranges sends the whole object and no such header.
         size = answer.get("ContentRange", "").rpartition("/")[2]
         return data, int(size or len(data))
+
+    def _create_in_parts(self, name: str, data: bytes) -> None:
+        """As one put with `If-None-Match`; the transfer manager that `replace` uses knows no conditions."""
+        client, where = self._client, {"Bucket": self._bucket, "Key": name}
+        upload = where | {"UploadId": client.create_multipart_upload(**where)["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, len(data), _PART_BYTES), start=1):
+                sent = client.upload_part(**upload, PartNumber=number, Body=data[start : start + _PART_BYTES])
+                # Amazon wants the checksums again that botocore sent with the parts.
+                told = {
+                    field: value for field, value in sent.items() if field == "ETag" or field.startswith("Checksum")
+                }
+                parts.append(told | {"PartNumber": number})
+            client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+        except BaseException:
+            with suppress(BotoCoreError, ClientError):
+                client.abort_multipart_upload(**upload)
+            raise
 
     def _connect(self, config: Config) -> Any:
         try:

@@ -107,6 +107,17 @@ def open_store(uri: str, *, endpoint_url: str | None = None) -> Store:
     return S3Store(bucket, prefix.strip("/"), endpoint_url)
 
 
+def local_path(text: str) -> Path:
+    """`text` as a path, with `~` in full: a shell leaves it in `--output=~/x`.
+
+    ConfigError for the home folder of a user that is none: nothing is to be written into a folder called `~name`.
+    """
+    found = os.path.expanduser(text)
+    if found.startswith("~"):
+        raise ConfigError(f"{text}: there is no home folder {found.partition('/')[0]}, name the folder in full")
+    return Path(found)
+
+
 def endpoint_from_environment() -> str | None:
     """The S3 endpoint that AWS settings in the environment name; None means Amazon's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
@@ -118,7 +129,7 @@ class LocalStore:
     def __init__(self, path: str) -> None:
         if not path:
             raise ConfigError("output is empty: name a folder or s3://bucket/prefix")
-        self._root = Path(path).expanduser().absolute()
+        self._root = local_path(path).absolute()
         self.uri = str(self._root)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:

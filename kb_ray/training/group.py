@@ -246,7 +246,7 @@ def _tried(process: _Process, name: str, arguments: tuple[Any, ...]) -> Any:
 
 def _somewhere(settings: LearnerSettings) -> LearnerSettings:
     """With the model's folder in full: processes may run in another one."""
-    folder = Path(settings.model).expanduser()
+    folder = Path(os.path.expanduser(settings.model))
     return settings.model_copy(update={"model": str(folder.resolve())}) if folder.is_dir() else settings
 
 

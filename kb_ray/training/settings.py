@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from kb_ray.base_models import in_full, is_folder
 from kb_ray.config import Fixed, Shown
@@ -94,8 +94,6 @@ class TrainSettings(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63), Shown("seed")] = 0
     """Of first weights, order of samples, and draws."""
 
-    _held: frozenset[str] = PrivateAttr(default=frozenset())
-
     @field_validator("model_name", "output", "start_from")
     @classmethod
     def _of_home(cls, value: str | None) -> str | None:
@@ -118,25 +116,16 @@ class TrainSettings(BaseModel):
             gradient_checkpointing=self.gradient_checkpointing, seed=self.seed,
         )  # fmt: skip
 
-    def beside(self, held: frozenset[str]) -> Self:
-        """The same settings, where outputs hold runs of these fingerprints."""
-        found = self.model_copy()
-        found._held = held
-        return found
-
     def identity(self) -> dict[str, Any]:
         """What decides which weights come out, and must be the same in every start of an output.
 
         A base model's folder stands as null: whether it is the one that a checkpoint was trained on is seen from the
         model itself; a name on the hub counts. `start_from` stands as the last part of its path, RUN or RUN/stepN of a
-        checkpoint. So both may be moved, with their folders, and spelled in any way. Of a run of an earlier version,
-        which took both as they were spelled, its own where they still are.
+        checkpoint. So both may be moved, with their folders, and spelled in any way.
         """
-        spelled = self._told()
-        if _hash(spelled) in self._held:
-            return spelled
         base = None if is_folder(self.model_name) else self.model_name
-        return spelled | {"model_name": base, "start_from": self.start_from and _last_part(self.start_from)}
+        start_from = self.start_from and _last_part(self.start_from)
+        return self._told() | {"model_name": base, "start_from": start_from}
 
     def _told(self) -> dict[str, Any]:
         """The settings that decide, as they are spelled."""
@@ -144,7 +133,7 @@ class TrainSettings(BaseModel):
 
     def fingerprint(self) -> str:
         """16 hex digits over the identity."""
-        return _hash(self.identity())
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _last_part(path: str) -> str:
@@ -152,10 +141,6 @@ def _last_part(path: str) -> str:
     whole = path.rstrip("/") if "://" in path else os.path.abspath(path)
     run, below, step = whole.rpartition("/checkpoints/")
     return f"{run.rpartition('/')[2]}/{step.removesuffix('/adapter')}" if below else whole.rpartition("/")[2]
-
-
-def _hash(told: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class SftSettings(TrainSettings):

@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kb_ray import checkpoints
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.learn.objective import LoraSettings
-from kb_ray.traces.store import open_store
 from kb_ray.training import origins
 from kb_ray.training.bases import refuse_others_adapter, refuse_others_checkpoint
 from kb_ray.training.origins import CONFIG, Origin
@@ -38,9 +36,8 @@ def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
 
     `outputs`: where the run keeps checkpoints. Once there is one the shape is that one's, as `start_from` is read at
     the first start alone. ConfigError where the settings name another shape, or it cannot be read or kept, or the
-    adapter to begin with is for another base model. It goes on under the name that it has, by `fingerprint`.
+    adapter to begin with is for another base model.
     """
-    settings = settings.beside(_fingerprints(outputs))
     if settings.start_from is None or settings.learner == "tinker":
         return settings
     origin, data = _adapter((*outputs, settings.start_from))
@@ -54,12 +51,6 @@ def shaped(settings: Settings, outputs: Sequence[str] = ()) -> Settings:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag}: {_said(own)}, and the adapter at {path} has {_said(value)}: leave {flag} out")
     return settings.model_copy(update=found)
-
-
-def _fingerprints(outputs: Sequence[str]) -> frozenset[str]:
-    """Of the runs that are there, by their last checkpoint."""
-    found = (checkpoints.latest(open_store(output)) for output in outputs)
-    return frozenset(checkpoint.fingerprint for checkpoint in found if checkpoint is not None)
 
 
 def _refuse_other_base(origin: Origin, config: dict[str, Any], model: str) -> None:

@@ -54,12 +54,12 @@ class WholeSettings(BestOfNSettings):
             "eval_tasks": self.eval_tasks, "prompt_option": self.prompt_option,
             "kernelbench_root": self.kernelbench_root,
         }  # fmt: skip
-        return SftSettings.model_validate(self._of(TrainSettings) | own).beside(self._held)
+        return SftSettings.model_validate(self._of(TrainSettings) | own)
 
     def best_of_n(self) -> BestOfNSettings:
         """The second, into OUTPUT/rl, from the adapter that the first one left."""
         own = {"output": _below(self.output, "rl"), "start_from": _below(self.output, "sft")}
-        return BestOfNSettings.model_validate(self._of(BestOfNSettings) | own).beside(self._held)
+        return BestOfNSettings.model_validate(self._of(BestOfNSettings) | own)
 
     def _of(self, part: type[TrainSettings]) -> dict[str, Any]:
         return {name: getattr(self, name) for name in part.model_fields}

@@ -13,7 +13,7 @@ from kb_ray.records import REDONE_ON_RESUME
 from kb_ray.traces.plans import Pairs
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.starts import Start
-from kb_ray.verifying.findings import Fault, FileRows, Row
+from kb_ray.verifying.findings import MARK_BYTES, TASK_FIELDS, WORKED_OUT, Fault, FileRows, Row, named
 
 _RULE = "readers take the first"
 
@@ -30,19 +30,20 @@ _STOPPED = frozenset({"signal", "budget", "failing"})
 
 @dataclass
 class Ledger:
-    """All rows so far."""
+    """All rows so far. `one_version`: this kb_ray wrote them, and works the same out of a program each time."""
 
+    one_version: bool = False
     rows: int = 0
     superseded: int = 0
     repeated: int = 0
     _attempts: dict[tuple[str, int], dict[int, _Known]] = field(default_factory=dict)
-    _programs: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    _tasks: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
     def add(self, file: FileRows) -> Iterator[Fault]:
         """Takes a file's rows; what is wrong with them beside earlier ones. Exhaust it."""
         for row in file.rows:
             self.rows += 1
-            yield from self._program(row, file.key)
+            yield from self._task(row, file.key)
             attempts = self._attempts.setdefault((row.task_id, row.sample), {})
             known = attempts.get(row.attempt)
             if known is None:
@@ -81,6 +82,10 @@ class Ledger:
                     yield Fault(kind="attempt", part=known.key, episode=named(known.row), what=why)
                 if known.row.correct and known.row.stop_reason not in REDONE_ON_RESUME:
                     solved = number if solved is None else solved
+
+    def in_order(self) -> Iterator[list[Row]]:
+        """The attempts of each episode."""
+        return ([known.row for _, known in sorted(attempts.items())] for attempts in self._attempts.values())
 
     def missing(self, plans: Mapping[str, Pairs]) -> list[tuple[str, int]]:
         """Planned pairs without a row, sorted."""
@@ -144,13 +149,19 @@ class Ledger:
     def _latest(self) -> Iterator[_Known]:
         return (attempts[max(attempts)] for attempts in self._attempts.values())
 
-    def _program(self, row: Row, key: str) -> Iterator[Fault]:
-        first = self._programs.setdefault(row.task_id, (row.program, key))
-        if first[0] != row.program:
-            what = f"its reference program is another one than in {first[1]}"
+    def _task(self, row: Row, key: str) -> Iterator[Fault]:
+        first, where = self._tasks.setdefault(row.task_id, (row.task, key))
+        others = [name for name in _differing(first, row.task) if self.one_version or name not in WORKED_OUT]
+        if others:
+            what = f"its task has another {', '.join(others)} than in {where}"
             yield Fault(kind="task", part=key, episode=named(row), what=what)
 
 
-def named(row: Row) -> str:
-    """How an episode is called in a fault."""
-    return f"{row.task_id} sample {row.sample} attempt {row.attempt}"
+def _differing(first: bytes, second: bytes) -> Iterator[str]:
+    """Names of what two episodes of a task say of it in two ways."""
+    if first == second:
+        return
+    for number, name in enumerate(TASK_FIELDS):
+        place = slice(number * MARK_BYTES, (number + 1) * MARK_BYTES)
+        if first[place] != second[place] and any(first[place]) and any(second[place]):
+            yield name

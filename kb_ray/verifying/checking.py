@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from multiprocessing import get_context
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from kb_ray.traces.store import LocalStore, Store, StoreUnavailable
 from kb_ray.verifying.accounting import Ledger
 from kb_ray.verifying.files import look_through, look_through_at
 from kb_ray.verifying.findings import Fault, FileRows, Soundness
+from kb_ray.verifying.moments import odd_moments
+from kb_ray.verifying.opening import template_of
 from kb_ray.verifying.rules import Rules, rules_of, trained
 
 _KEYS = ("task_id", "sample", "attempt")
@@ -42,7 +45,9 @@ def check(store: Store, processes: int = 1) -> Soundness:
     keys = layout.sources(store) if not faults else layout.list_parts(store) + layout.list_finals(store)
     if run is None and not keys and not faults:
         raise ConfigError(f"trace store {store.uri}: no run here, name the --output of a run")
-    ledger, there = Ledger(), frozenset(keys) & frozenset(layout.list_parts(store) + layout.list_finals(store))
+    rules = rules_of(run)
+    ledger = Ledger(rules.same_wording)
+    there = frozenset(keys) & frozenset(layout.list_parts(store) + layout.list_finals(store))
     faults += [
         Fault(kind="compaction", part=key, what="named by the manifest, not there") for key in keys if key not in there
     ]
@@ -50,7 +55,7 @@ def check(store: Store, processes: int = 1) -> Soundness:
     told_of = read_index(store)
     # Parts and indices that a run has added since the first look.
     gone = sorted(told_of.keys() - there - frozenset(layout.list_parts(store)))
-    for file in _files(store, [key for key in keys if key in there], rules_of(run), hashes, processes):
+    for file in _files(store, [key for key in keys if key in there], rules, hashes, processes):
         faults += [*file.faults, *ledger.add(file), *_indexed(file, told_of.get(file.key))]
         told = hashes.get(file.key)
         if told and file.count and file.count != told.rows:
@@ -77,7 +82,7 @@ def _faults_of_run(run: RunInfo) -> Iterator[Fault]:
 
 def _fingerprint(run: RunInfo) -> str:
     """A training run's is its command's own: another form of the same settings."""
-    if not trained(run):
+    if not trained(run) or rules_of(run).rejudged:
         return fingerprint(run.identity)
     settings = {name: value for name, value in run.identity.items() if name not in _OF_TRAINING}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
@@ -162,7 +167,10 @@ def _sum_up(
         superseded=ledger.superseded,
         repeated=ledger.repeated,
         faults=every,
-        notes=tuple(_notes(store, run, ledger, plans, left_out)),
+        notes=(
+            *_notes(store, run, ledger, plans, left_out),
+            *odd_moments(ledger.in_order(), run, starts, datetime.now(UTC)),
+        ),
     )
 
 
@@ -176,8 +184,10 @@ def _notes(
     elif not rules_of(run).same_wording:
         yield (
             f"written by another kb_ray ({run.versions.get('kb_ray', 'unknown')}): whether code and feedback follow "
-            "from answers and verdicts is not checked"
+            "from answers and verdicts, and openings from tasks, is not checked"
         )
+    elif template_of(rules_of(run)) is None:
+        yield "asked with a template of the user's own: whether openings follow from it is not checked"
     if not plans:
         yield f"nothing under {PLANS_PREFIX}: nobody can say which episodes are missing"
     elif more := ledger.unplanned(plans):

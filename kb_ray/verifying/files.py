@@ -6,7 +6,8 @@ Reads; holds one batch of rows. What rows of several files say of each other is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,10 @@ from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
 from kb_ray.traces.store import Reader, Store, open_store
 from kb_ray.verifying.episode import faults_of
 from kb_ray.verifying.findings import Fault, FileRows, Row
+from kb_ray.verifying.moments import moment_of
+from kb_ray.verifying.opening import opening_faults
 from kb_ray.verifying.rules import Rules
+from kb_ray.verifying.task import marks, task_faults
 
 _BATCH_ROWS = 64
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
@@ -40,9 +44,9 @@ def look_through(store: Store, key: str, rules: Rules, expected_hash: str = "") 
             what = "its content is not what was written: cut off, or changed since"
             return FileRows(key, (), 0, (Fault(kind="file", part=key, what=what),))
         source.seek(0)
-        for number, row in _readable(source, store, key, faults):
+        for number, row, held in _readable(source, store, key, faults):
             count = number + 1
-            _judge(number, row, key, rules, rows, faults)
+            _judge(number, row, held, key, rules, rows, faults)
     return FileRows(key, tuple(rows), count, tuple(faults))
 
 
@@ -51,8 +55,12 @@ def look_through_at(uri: str, key: str, rules: Rules, expected_hash: str) -> Fil
     return look_through(open_store(uri), key, rules, expected_hash)
 
 
-def _readable(source: Reader, store: Store, key: str, faults: list[Fault]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, row) of the file's rows, as far as it can be read; what is wrong with the file goes to `faults`."""
+def _readable(
+    source: Reader, store: Store, key: str, faults: list[Fault]
+) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
+    """(number, row, columns of the file) for each of its rows, as far as it can be read; what is wrong with the file
+    goes to `faults`.
+    """
     try:
         file = _opened(source, store, key)
         faults += _schema(file.schema_arrow, key)
@@ -97,26 +105,30 @@ def _schema(schema: pa.Schema, key: str) -> Iterator[Fault]:
         yield Fault(kind="schema", part=key, what=f"columns that no schema version has: {', '.join(more)}")
 
 
-def _rows(file: pq.ParquetFile) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(file: pq.ParquetFile) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
     held = [name for name in SCHEMA.names if name in file.schema_arrow.names]
     number = 0
     for batch in file.iter_batches(_BATCH_ROWS, columns=held, use_threads=False):
         for row in conform(pa.Table.from_batches([batch])).to_pylist():
-            yield number, row
+            yield number, row, held
             number += 1
 
 
-def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[Row], faults: list[Fault]) -> None:
+def _judge(
+    number: int, row: dict[str, Any], held: Collection[str], key: str, rules: Rules, rows: list[Row],
+    faults: list[Fault],
+) -> None:  # fmt: skip
     try:
         episode = row_to_episode(row)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         what = f"is no episode: {fault(row)}"
         faults.append(Fault(kind="row", part=key, episode=f"row {number}", what=what))
         return
-    rows.append(_row(episode))
+    rows.append(_row(episode, held))
     name = f"{episode.task.task_id} sample {episode.sample} attempt {episode.attempt}"
     try:
-        for kind, what in faults_of(episode, rules, row):
+        found = chain(faults_of(episode, rules, row), task_faults(episode.task), opening_faults(episode, rules))
+        for kind, what in found:
             faults.append(Fault(kind=kind, part=key, episode=name, what=what))
     except Exception as error:
         # What cannot even be looked at is told like any fault: others must still be found.
@@ -124,7 +136,7 @@ def _judge(number: int, row: dict[str, Any], key: str, rules: Rules, rows: list[
         faults.append(Fault(kind="row", part=key, episode=name, what=what))
 
 
-def _row(episode: Episode) -> Row:
+def _row(episode: Episode, held: Collection[str]) -> Row:
     return Row(
         episode_id=episode.episode_id,
         task_id=episode.task.task_id,
@@ -133,7 +145,8 @@ def _row(episode: Episode) -> Row:
         stop_reason=episode.stop_reason,
         correct=any(turn.verdict.correct for turn in episode.turns),
         content=_short_hash(episode.model_dump_json()),
-        program=_short_hash(episode.task.reference_code),
+        task=marks(episode.task, held),
+        ended=moment_of(episode.created_at),
     )
 
 

@@ -6,9 +6,10 @@ Only records. Does not know how anything is found.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
-from kb_ray.records import Record, StopReason
+from kb_ray.records import Record, StopReason, Task
 
 Kind = Literal[
     "manifest", "plan", "file", "schema", "row", "columns", "identity", "turns", "verdict", "stop", "messages",
@@ -20,6 +21,11 @@ Found = tuple[Kind, str]
 """What is wrong within an episode, before it is known where that lies."""
 REPLACED = "\ufffd"
 """Stands for half a surrogate pair in a file: hashes over such a text cannot be made again."""
+TASK_FIELDS = tuple(name for name in Task.model_fields if name != "task_id")
+"""What episodes of one task say of it, each the same."""
+WORKED_OUT = frozenset({"level", "style", "entry_point", "init_convention", "input_shapes"})
+"""Of these, what kb_ray finds in the program where the source does not say it: another version may find another."""
+MARK_BYTES = 8
 
 
 class Fault(Record):
@@ -49,8 +55,15 @@ class Row:
     correct: bool
     content: bytes
     """8 bytes of a hash over the whole episode."""
-    program: bytes
-    """8 bytes of a hash over its reference program."""
+    task: bytes
+    """MARK_BYTES of a hash of each of TASK_FIELDS, in order; zeros for what its file does not hold."""
+    ended: datetime | None
+    """By its created_at; None where that is no time in UTC."""
+
+
+def named(row: Row) -> str:
+    """How an episode is called in a fault."""
+    return f"{row.task_id} sample {row.sample} attempt {row.attempt}"
 
 
 @dataclass(frozen=True)

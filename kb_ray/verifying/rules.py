@@ -43,6 +43,10 @@ class Rules:
     """Whether each verdict says which candidate it is about."""
     same_wording: bool = False
     """Whether it was written with this very wording and extraction."""
+    prompt: str | None = None
+    """Its template: hash of the text, in training the name."""
+    asked_for: str | None = None
+    """Device that its prompts speak of."""
     rejudged: bool = False
     """Whether verdicts were given again later: what was said and decided then followed from others."""
 
@@ -56,6 +60,7 @@ def rules_of(run: RunInfo | None) -> Rules:
     with suppress(ValidationError):
         if isinstance(turns, int) and isinstance(target, int | float):
             policy = Policy.model_validate({"max_turns": turns, "target_speedup": target, "n_correctness": sets})
+    rejudged = "verified again from" in run.identity
     model, sampling = run.identity.get("model"), _sampling(run.identity)
     return Rules(
         run_id=run.run_id,
@@ -65,12 +70,14 @@ def rules_of(run: RunInfo | None) -> Rules:
         model=model if isinstance(model, str) and not trained(run) else None,
         sampling=sampling,
         seed=_of(int, run, "seed") if sampling else None,
-        device=_of(str, run, "judged_on" if trained(run) else "device"),
+        device=_of(str, run, "judged_on" if trained(run) and not rejudged else "device"),
         verifier=_of(str, run, "verifier version"),
         sets=_of(int, run, "n-correctness"),
         says_about=run.schema_version >= _SAYS_ABOUT,
         same_wording=run.versions.get("wording") == wording(),
-        rejudged="verified again from" in run.identity,
+        prompt=_of(str, run, "prompt_option" if trained(run) else "prompt"),
+        asked_for=_of(str, run, "judged_on") if trained(run) else None if rejudged else _of(str, run, "device"),
+        rejudged=rejudged,
     )
 
 

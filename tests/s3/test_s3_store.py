@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import boto3
 import pytest
 
 from kb_ray.errors import ConfigError
 from kb_ray.traces import s3
 from kb_ray.traces.run import RunInfo, open_run
 from kb_ray.traces.store import Store, StoreRefused, StoreUnavailable, open_store
+from tests.chaos.faulty_s3 import Fault, faulty
 from tests.fixtures_s3 import S3Server, free_ports
 from tests.unit.traces.store_contract import StoreContract
 
@@ -34,6 +36,67 @@ def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
 
 class TestS3Store(StoreContract):
     pass
+
+
+def uploads(s3_server: S3Server, store: Store) -> list[str]:
+    """Keys of objects of which parts lie there and which were neither completed nor given up."""
+    prefix = store.uri.removeprefix(f"s3://{s3_server.bucket}/")
+    found = boto3.client("s3", endpoint_url=s3_server.endpoint).list_multipart_uploads(
+        Bucket=s3_server.bucket, Prefix=prefix
+    )
+    return [upload["Key"] for upload in found.get("Uploads", ())]
+
+
+def test_what_is_too_large_for_one_put_is_created_in_parts_and_once(
+    s3_server: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_ONE_PUT", 100)
+    monkeypatch.setattr(s3, "_PART_BYTES", 5 * 1024**2)
+    large = secrets.token_bytes(12 * 1024**2 + 1)
+    assert store.put_if_absent("final/a", large) is True
+    assert store.put_if_absent("final/a", large[1:]) is False
+    found = store.versioned("final/a")
+    assert found is not None
+    assert found[0] == large
+    assert "-3" in found[1], "the ETag of an object in parts names their number"
+    assert uploads(s3_server, store) == [], "of a refused try nothing stays"
+
+
+def completes(method: str, path: str) -> bool:
+    """Whether a request is the one that makes an object of its parts."""
+    return method == "POST" and "uploadId=" in path
+
+
+def test_a_part_that_is_refused_leaves_nothing_and_a_lost_answer_does_no_harm(
+    s3_server: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_ONE_PUT", 1)
+    monkeypatch.setattr(s3, "_PART_BYTES", 5 * 1024**2)
+    with faulty(s3_server.endpoint) as proxy:
+        there = open_store(store.uri, endpoint_url=proxy.endpoint)
+        proxy.decide = lambda method, path, key: (
+            Fault("refuse", 403, "AccessDenied") if "partNumber=2" in path else None
+        )
+        with pytest.raises(StoreRefused, match="access denied"):
+            there.put_if_absent("final/a", bytes(6 * 1024**2))
+        assert (store.list(""), uploads(s3_server, store)) == ([], [])
+
+        # Of an upload that is gone it is not known whether an earlier try completed it.
+        proxy.decide = lambda method, path, key: (
+            Fault("refuse", 404, "NoSuchUpload") if completes(method, path) else None
+        )
+        with pytest.raises(StoreUnavailable, match="NoSuchUpload"):
+            there.put_if_absent("final/a", b"whole")
+
+        def lose_first(method: str, path: str, key: str) -> Fault | None:
+            return Fault("lose") if completes(method, path) and Fault("lose") not in proxy.faults else None
+
+        proxy.decide = lose_first
+        # The answer to the try that wrote it was lost: whoever asks again is told that it is there.
+        assert there.put_if_absent("final/a", b"whole") is False
+        assert Fault("lose") in proxy.faults
+    assert store.get("final/a") == b"whole"
+    assert uploads(s3_server, store) == []
 
 
 def test_what_is_too_large_for_one_put_is_sent_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_a_task_source_keeps_its_commas_and_spaces() -> None:
         (["n_trials=1"], "n_trials: must be >= 3 (got 1)"),
         (["--set", "n_trials=1"], "n_trials: must be >= 3 (got 1)"),
         (["--set", "n_trials"], "--set: expected key=value, got 'n_trials'"),
-        (["--max-turns"], "--max-turns: expected one argument"),
+        (["--max-turns"], "--max-turns: expected one argument; see generate --help"),
         (["tasks=[builtin"], "tasks: '[builtin' is no list; write [a, b] or separate with spaces"),
     ],
 )

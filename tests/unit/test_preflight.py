@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kb_ray import cluster, env_vars
 from kb_ray.config import RunConfig
+from kb_ray.errors import ConfigError
 from kb_ray.preflight import Ready, preflight, remaining, versions
 from kb_ray.records import REDONE_ON_RESUME, StopReason, Task
 from kb_ray.traces.resume import FinishedEpisode
@@ -99,6 +100,34 @@ async def test_auto_stays_with_the_device_that_a_run_began_on(folder: Path) -> N
     resumed = await ready(device="auto")
     assert resumed.bench.device == "cuda"
     assert resumed.run.run_id == begun.run.run_id
+
+
+async def test_a_run_here_that_needs_a_gpu_is_refused_before_ray_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(run_id: str, address: str | None = None) -> cluster.Cluster:
+        raise _Joins(f"{address}")
+
+    monkeypatch.setattr(cluster, "connect", connect)
+    seen = r"no NVIDIA GPU is seen on this machine .* name one with --ray-address, or give --device cpu"
+    with pytest.raises(ConfigError, match=f"^--device cuda: {seen}"):
+        await ready(device="cuda", dry_run=False)
+    with pytest.raises(ConfigError, match=f"^--device cuda: {seen}"):
+        await ready(device="cuda", dry_run=False, bench_workers="2")
+    begun = await ready(device="cuda", output="begun")
+    open_run(begun.store, begun.run)
+    with pytest.raises(ConfigError, match=f"^output begun was begun on a GPU: {seen}"):
+        await ready(output="begun", dry_run=False)
+    for asks in ({"ray_address": "10.0.0.1:1"}, {"bench_workers": "0:8"}, {"device": "cpu"}):
+        with pytest.raises(_Joins):
+            await ready(**{"device": "cuda", "dry_run": False} | asks)
+    monkeypatch.setattr(cluster, "local_gpus", lambda: 1)
+    with pytest.raises(_Joins):
+        await ready(device="cuda", dry_run=False)
+
+
+class _Joins(Exception):
+    """In place of joining Ray."""
 
 
 async def test_a_run_keeps_its_id_and_identity_when_it_is_extended(folder: Path) -> None:

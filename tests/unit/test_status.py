@@ -232,5 +232,16 @@ def test_watching_shows_what_comes_and_ends_with_the_run(
     assert len(opened) == len(set(opened)) == 4, "a part is read once"
 
 
-def test_a_watch_below_a_second_is_refused(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "watch" in shown(capsys, store.uri, "--watch", "0.1", code=2)
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--watch", "0.1"], "error: --watch: must be >= 1.0 (got 0.1)\n"),
+        (["--watch", "soon"], "error: --watch: must be a number (got soon)\n"),
+        (["--watch"], "error: --watch: expected one argument; see python -m kb_ray.status --help\n"),
+        (["--wacth", "3"], "error: unrecognized arguments: --wacth 3; see python -m kb_ray.status --help\n"),
+    ],
+)
+def test_what_cannot_be_used_is_worded_as_a_setting_of_a_run(
+    argv: list[str], line: str, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capsys, store.uri, *argv, code=2) == line

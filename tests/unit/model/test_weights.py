@@ -113,6 +113,22 @@ async def test_a_damaged_checkpoint_is_one_line_that_names_the_file(
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")])
+@pytest.mark.parametrize("what", ["AutoModelForCausalLM.from_pretrained", "PreTrainedModel.to"])
+async def test_a_checkpoint_too_large_for_the_memory_is_not_said_to_be_damaged(
+    whole: Path, what: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(f"transformers.{what}", full)
+    with pytest.raises(
+        ConfigError, match=r"does not fit into memory \(.*: run where there is more, or serve it"
+    ) as caught:
+        await check(whole / "model")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.fixture
 def run(whole: Path, tmp_path: Path) -> Path:
     """A training run's folder with one checkpoint; its base is a folder of its own."""

@@ -215,7 +215,7 @@ def test_a_tilde_is_somebodys_home_and_no_folder_of_that_name(
     assert not Path("~").exists()
     capsys.readouterr()
     said = refused(capsys, "store", "--output=~nobody-of-this-name/r.html")
-    assert said.startswith("error: ~nobody-of-this-name/r.html: no such path")
+    assert said.startswith("error: ~nobody-of-this-name/r.html: there is no home folder")
 
 
 def test_a_plot_of_nothing_says_why() -> None:

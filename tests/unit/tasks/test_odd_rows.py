@@ -171,7 +171,31 @@ def test_a_path_that_can_be_none_is_one_line(spec: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "flags", [["--timeout", "0"], ["--timeout", "nan"], ["--timeout", "inf"], ["--max-bytes", "0"]]
 )
-def test_numbers_that_are_none_are_refused_before_anything_runs(flags: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        command.main(["check", "builtin:1", *flags])
-    assert stopped.value.code == 2
+def test_numbers_that_are_none_are_refused_before_anything_runs(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["check", "builtin:1", *flags]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {flags[0]}: {flags[1]!r} is no number of ")
+    assert said.endswith("; see python -m kb_ray.tasks check --help\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "the following arguments are required: command"),
+        (["chek"], "command: invalid choice: 'chek'"),
+        (["check"], "the following arguments are required: SPEC"),
+        (["check", "builtin", "--limt", "3"], "unrecognized arguments: --limt 3"),
+        (["check", "builtin", "--device"], "--device: expected one argument"),
+        (["prepare", "--limit", "0"], "--limit: '0' is no number above 0"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_one_line(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(argv) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: {said}")
+    assert "; see python -m kb_ray.tasks" in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)

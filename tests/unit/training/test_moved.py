@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kb_ray import checkpoints, train
+from kb_ray import train
 from kb_ray.errors import ConfigError
 from kb_ray.traces.run import RunInfo, open_run
-from kb_ray.traces.store import LocalStore, open_store
+from kb_ray.traces.store import LocalStore
 from kb_ray.training import keeping, sft_run, whole_run
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings, TrainSettings
-from kb_ray.training.starting import shaped
 from kb_ray.training.whole_settings import WholeSettings
 from tests.unit.exporting.stories import store_of, story, task
 from tests.unit.learn import tiny
@@ -111,22 +109,6 @@ async def test_a_stage_that_is_over_is_looked_at_again_where_its_model_may_be_an
     tiny.make_model(tmp_path / "wider", hidden=48)
     with pytest.raises(ConfigError, match=r"trained on .*/model, not on .*/wider"):
         await whole_run.run(whole(tmp_path, stage="sft", model_name=str(tmp_path / "wider")), best_of_n, print, "cpu")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_of_an_earlier_version_goes_on_where_its_folders_are_spelled_as_before(
-    kind: type[TrainSettings], tmp_path: Path, model: Path
-) -> None:
-    given = kind(model_name=str(model), output=str(tmp_path / "run"))
-    part = given.sft() if isinstance(given, WholeSettings) else given
-    told = part.identity() | {"model_name": str(model), "start_from": None}
-    earlier = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-    kept = checkpoints.Checkpoint(step=3, base_model=str(model), fingerprint=earlier)
-    checkpoints.save(open_store(part.output), kept, {"state.pt": b"state"})
-    assert part.fingerprint() != earlier
-    known = shaped(given, (part.output,))
-    assert (known.sft() if isinstance(known, WholeSettings) else known).fingerprint() == earlier
-    assert shaped(given, (str(tmp_path / "another"),)).fingerprint() == given.fingerprint()
 
 
 def test_the_place_of_a_model_is_kept_in_full(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

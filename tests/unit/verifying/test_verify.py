@@ -197,8 +197,8 @@ def test_a_store_that_nobody_planned_is_checked_as_far_as_it_goes(tmp_path: Path
     found = check(made)
     assert found.state == "unknown"
     assert any("run.json" in note for note in found.notes)
-    # Its texts are drawn: the numbers and the files are sound, what was said is not.
-    assert {fault.kind for fault in found.faults} <= {"prompt", "messages", "feedback", "turns"}
+    # Its texts and ids are drawn: the numbers and the files are sound, what was said is not.
+    assert {fault.kind for fault in found.faults} <= {"prompt", "messages", "feedback", "turns", "task"}
 
 
 def test_of_another_wording_only_what_any_must_say_is_checked(store: Store) -> None:
