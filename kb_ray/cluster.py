@@ -73,11 +73,18 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
         if "version mismatch" in reason.lower():
             raise ConfigError(f"{reason}; run the driver with the cluster's Ray and Python") from None
         what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
-        raise InfraError(f"Ray {what}: {reason}; try again, or see /tmp/ray/session_latest/logs {logs}") from error
+        raise InfraError(f"Ray {what}: {reason}; try again, or see {logs_folder()} {logs}") from error
     if callable(on_sigterm) and threading.current_thread() is threading.main_thread():
         # Ray puts a handler of its own in its place, which ends the process with another exit code.
         signal.signal(signal.SIGTERM, on_sigterm)
     return _describe(ray, context, joined=known is not None)
+
+
+def logs_folder() -> str:
+    """Where the last Ray that started on this machine logs."""
+    # As Ray itself looks for its temporary folder.
+    folders = (os.environ.get(name) for name in (env_vars.RAY_TMPDIR, "TMPDIR"))
+    return f"{next(filter(None, folders), '/tmp')}/ray/session_latest/logs"
 
 
 def disconnect() -> None:

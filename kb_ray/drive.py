@@ -192,6 +192,8 @@ class Drive:
     async def _settle(self, grace_s: float) -> None:
         """After a budget stop, lets what is on its way arrive; nothing new is asked meanwhile."""
         until = time.monotonic() + grace_s
+        if self._running and self._ending is not None and self._ending.kind == "budget":
+            logs.warn(f"{self._ending.message}: waiting up to {grace_s:.0f} s for what is under way", "stopping")
         while self._running and self._failure is None and time.monotonic() < until:
             if self._ending is None or self._ending.kind != "budget":
                 return

@@ -32,6 +32,9 @@ RAY_AUTH_TOKEN = "RAY_AUTH_TOKEN"
 RAY_AUTH_TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
 """File with the cluster's token; otherwise ~/.ray/auth_token."""
 
+RAY_TMPDIR = "RAY_TMPDIR"
+"""Folder below which Ray keeps sockets and logs."""
+
 RAY_UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 """Set to 0 here: otherwise under `uv run` every Ray worker would start through uv again."""
 

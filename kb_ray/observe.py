@@ -103,8 +103,9 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
         "tokens": f"{tally.tokens} generated",
         "took": _duration(time.monotonic() - tally.started),
         "traces": uri,
-        "read with": reading_line(ready.store),
     }
+    if written or tally.earlier:
+        rows["read with"] = reading_line(ready.store)
     if tally.best_speedup is not None:
         rows["best"] = f"{tally.best_speedup:.2f}x the reference"
     if ready.examples is not None and (short := ready.examples.shortage) is not None:

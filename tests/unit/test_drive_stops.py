@@ -50,13 +50,14 @@ async def test_a_signal_drops_what_is_under_way_at_once_and_the_next_start_runs_
     ],
 )
 async def test_a_budget_stops_cleanly_and_the_run_can_go_on(
-    tmp_path: Path, budget: dict[str, Any], spent: Callable[[Tally], bool]
+    tmp_path: Path, budget: dict[str, Any], spent: Callable[[Tally], bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = WatchedModel(script(tmp_path, BAD, GOOD), delay_s=0.02)
     bench = Bench(tmp_path, model, StandInPool(), batch_size=2, multi_turn=True, **budget)
     ending = await bench.run(16)
     assert (ending.kind, ending.exit_code) == ("budget", 0)
     assert spent(bench.tally)
+    assert capsys.readouterr().err.count("reached: waiting up to 120 s for what is under way\n") == 1
     assert len(bench.rows()) < 16
     assert all(len(row.turns) == 2 for row in bench.rows()), "no episode is cut short"
     again = Bench(tmp_path, model, StandInPool(), multi_turn=True)

@@ -165,3 +165,12 @@ async def test_the_summary_says_in_one_line_why_episodes_have_to_be_redone(check
 async def test_a_stop_says_how_to_go_on(checked: Ready) -> None:
     text = observe.summary_text(checked, counted(), Ending("budget", "--max-hours 2 reached"), written=0)
     assert "--max-hours 2 reached; start the same command again to go on" in text
+
+
+@pytest.mark.parametrize(("earlier", "written", "something"), [(0, 0, False), (0, 1, True), (1, 0, True)])
+async def test_how_to_read_is_said_where_there_is_something(
+    checked: Ready, earlier: int, written: int, something: bool
+) -> None:
+    tally = Tally(total=4, earlier=earlier, started=0.0)
+    text = observe.summary_text(checked, tally, Ending("budget", "spent"), written)
+    assert ("load_dataset" in text) is something
