@@ -44,6 +44,8 @@ class Policy(TypedDict, total=False):
 CONCURRENCY = 4
 """Candidates that one worker checks at once; timing is alone in any case."""
 _LOCAL_TRIES = 3
+_UNNAMED = "kernel"
+"""A task's name where the caller gives none."""
 
 _lock = threading.Lock()
 _local: dict[str, BenchActor] = {}
@@ -142,7 +144,7 @@ def bench_request(
     device = device or local_device()
     try:
         settings = BenchSettings(n_correctness=n_correctness, n_trials=n_trials, device=device, **policy)
-        task = reference_task(reference_code, kernel_name or "kernel", input_shapes)
+        task = reference_task(reference_code, kernel_name or _UNNAMED, input_shapes)
         return BenchRequest(request_id=uuid.uuid4().hex, task=task, kernel_code=kernel_code, settings=settings)
     except ValidationError as error:
         raise ConfigError(invalid(error)) from None
@@ -159,7 +161,7 @@ def reference_task(reference_code: str, name: str, input_shapes: Shapes | None =
     try:
         program = read_program(reference_code, shapes=input_shapes or None)
     except TaskError as error:
-        raise TaskError(f"the reference of {name} {error}") from None
+        raise TaskError(f"the reference{'' if name == _UNNAMED else f' of {name}'} {error}") from None
     return Task(
         task_id=f"api/{name}", source="api", name=name, reference_code=reference_code, style=program.style,
         entry_point=program.entry_point, init_convention=program.init_convention, input_shapes=program.input_shapes,

@@ -7,7 +7,7 @@ not know HTTP, who asked, or how a verdict is reached.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -122,17 +122,6 @@ def to_request(candidate: Candidate, limits: Limits, device: Device) -> BenchReq
         )
     except TaskError as error:
         raise TaskError(f"{reference[0]}: {error}") from None
-
-
-def to_requests(batch: BatchBody, limits: Limits, device: Device) -> Iterator[BenchRequest]:
-    """The same for a batch, one after the other in its order."""
-    if len(batch.requests) > limits.batch:
-        raise ConfigError(f"requests: {len(batch.requests)} of them, {limits.batch} are allowed: send several batches")
-    for number, candidate in enumerate(batch.requests):
-        try:
-            yield to_request(candidate, limits, device)
-        except (ConfigError, TaskError) as error:
-            raise type(error)(f"requests.{number}: {error}") from None
 
 
 def to_answer(verdict: Verdict, request_id: str | None) -> dict[str, Any]:

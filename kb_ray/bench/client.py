@@ -22,6 +22,7 @@ import httpx
 from kb_ray.bench.api import answer, infra_verdict
 from kb_ray.bench.fair import Priority
 from kb_ray.bench.retrying import BROKEN, Attempts, Patience
+from kb_ray.bench.unread import unread
 from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault
 from kb_ray.records import Verdict
@@ -44,7 +45,7 @@ class AsyncBenchClient:
     the service evenly. `priority`: among the requests of the same token. `at_once`: requests of a stream under way.
     `transport`: httpx's, for certificates and connections of one's own. Raises ConfigError for what the service
     refuses (its own words), InfraError where it gives no answer within `patience`, ReferenceFault for a reference that
-    cannot be run there.
+    cannot be used or run there.
     """
 
     def __init__(
@@ -66,15 +67,22 @@ class AsyncBenchClient:
     async def evaluate(self, **arguments: Any) -> Result:
         """The mapping of one candidate's verdict; arguments of `benchmark_kernelbench` or `benchmark_triton_kernel`.
 
-        Cancelled, it has the candidate killed.
+        Cancelled, it has the candidate killed. One that nobody reads (`unread`) has its verdict without being sent.
         """
+        if (known := _known(arguments)) is not None:
+            return known
         result: Result = await self._post("/evaluate", {**self._origin, **arguments})
         return _restored(result)
 
     async def batch(self, requests: Sequence[Arguments]) -> list[Result]:
         """Many in one request, answers in their order; one that our side failed at has status `infra_error`."""
-        body = {**self._origin, "requests": [dict(arguments) for arguments in requests]}
-        return [_restored(result) for result in await self._post("/evaluate/batch", body)]
+        known = [_known(arguments) for arguments in requests]
+        # What nobody reads goes empty: numbers in what the service says stay the caller's.
+        sent = [
+            dict(one) | ({} if its is None else {"kernel_code": ""}) for one, its in zip(requests, known, strict=True)
+        ]
+        results = await self._post("/evaluate/batch", {**self._origin, "requests": sent})
+        return [_restored(result) if its is None else its for result, its in zip(results, known, strict=True)]
 
     async def stream(self, requests: Iterable[Arguments], *, ordered: bool = True) -> AsyncGenerator[Numbered]:
         """(number, mapping) of any number of requests, `at_once` under way: in their order, or as they are done.
@@ -122,8 +130,7 @@ class AsyncBenchClient:
         except ConfigError as error:
             raise ConfigError(f"request {number}: {error}") from None
         except InfraError as error:
-            own = {key: arguments[key] for key in ("request_id",) if key in arguments}
-            return answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault))) | own
+            return _answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault)), arguments)
 
     async def _post(self, path: str, body: Result) -> Any:
         attempts = Attempts(self._patience)
@@ -264,6 +271,18 @@ def _error(response: httpx.Response) -> str:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
         return " ".join(response.text.split())[:200] or response.reason_phrase
+
+
+def _known(arguments: Arguments) -> Result | None:
+    """The mapping of a candidate that nobody reads: sent, it would be refused on the way, and others with it."""
+    code = arguments.get("kernel_code")
+    verdict = unread(code) if isinstance(code, str) else None
+    return None if verdict is None else _answer(verdict, arguments)
+
+
+def _answer(verdict: Verdict, arguments: Arguments) -> Result:
+    """A verdict that was reached here, as the service would give it."""
+    return answer(verdict) | {key: arguments[key] for key in ("request_id",) if key in arguments}
 
 
 def _restored(result: Result) -> Result:

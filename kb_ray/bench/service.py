@@ -22,11 +22,12 @@ from kb_ray.bench.access import Access
 from kb_ray.bench.actor import Device
 from kb_ray.bench.admission import Admission, QueueFull
 from kb_ray.bench.api import infra_verdict
-from kb_ray.bench.bodies import BatchBody, EvaluateBody, Limits, problem, to_answer, to_request, to_requests
+from kb_ray.bench.bodies import BatchBody, Candidate, EvaluateBody, Limits, problem, to_answer, to_request
 from kb_ray.bench.door import OWNER, Door
 from kb_ray.bench.exposition import CONTENT_TYPE, Exposition
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.unread import unread
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault, TaskError
 from kb_ray.records import Verdict
 
@@ -35,6 +36,8 @@ TROUBLE_RETRY_S = 5
 """When to come back after our side has failed."""
 FAULT = "X-KB-Ray-Fault"
 """Header of a refusal that is nobody's fault but the reference's."""
+_OF_THE_REFERENCE = frozenset({"problem_code", "reference_torch_code", "input_shapes"})
+"""Fields that a data set fills, row by row: what is wrong with one says nothing of other requests."""
 GONE = 499
 """What is noted of a request whose client left."""
 
@@ -94,20 +97,25 @@ class Service:
 
     async def one(self, body: EvaluateBody, request: Request) -> Response:
         """POST /evaluate."""
-        wanted = to_request(body, self.limits, self._device)
+        wanted = self._wanted(body)
+        if isinstance(wanted, Verdict):
+            return JSONResponse(to_answer(wanted, body.request_id))
         [entry] = self._admission.enter(request.scope[OWNER], body.client, body.priority)
         verdict = await self._unless_gone(request, [entry], self._verdict(entry, wanted))
         return JSONResponse(to_answer(verdict, body.request_id))
 
     async def batch(self, body: BatchBody, request: Request) -> Response:
-        """POST /evaluate/batch: the answers in the order of the requests; `infra_error` where our side failed."""
+        """POST /evaluate/batch: the answers in the order of the requests; `infra_error` where our side failed, or the
+        reference cannot be used."""
         wanted = []
-        for one in to_requests(body, self.limits, self._device):
-            wanted.append(one)
+        for number, candidate in enumerate(self._bounded(body.requests)):
+            wanted.append(self._wanted_of_many(number, candidate))
             # References are parsed meanwhile: others must not wait for all of them.
             await asyncio.sleep(0)
-        entries = self._admission.enter(request.scope[OWNER], body.client, body.priority, len(wanted))
-        verdicts = await self._unless_gone(request, entries, self._verdicts(entries, wanted))
+        asked = [one for one in wanted if isinstance(one, BenchRequest)]
+        entries = self._admission.enter(request.scope[OWNER], body.client, body.priority, len(asked))
+        reached = iter(await self._unless_gone(request, entries, self._verdicts(entries, asked)))
+        verdicts = [one if isinstance(one, Verdict) else next(reached) for one in wanted]
         ids = [candidate.request_id for candidate in body.requests]
         return JSONResponse([to_answer(verdict, own) for verdict, own in zip(verdicts, ids, strict=True)])
 
@@ -118,6 +126,40 @@ class Service:
         if lost is not None:
             return JSONResponse({"status": "unavailable", "error": lost, **counts}, 503)
         return JSONResponse({"status": "ok", "device": self._device, **counts})
+
+    def _wanted(self, candidate: Candidate) -> BenchRequest | Verdict:
+        """What the pool is asked, or the verdict on a candidate that is too long to be read.
+
+        Raises TaskError for what is wrong with the task, ConfigError for what is wrong with anything else.
+        """
+        try:
+            return to_request(candidate, self.limits, self._device)
+        except ConfigError as error:
+            # Whoever wrote too much: a model, which is a verdict, or whoever made the task.
+            verdict = unread(candidate.kernel_code, self.limits.code_chars, self._device)
+            if verdict is not None:
+                self.exposition.verdict(verdict, 0.0)
+                return verdict
+            reference = candidate.problem_code or candidate.reference_torch_code or ""
+            if len(reference) > self.limits.code_chars:
+                raise TaskError(str(error)) from None
+            raise
+
+    def _wanted_of_many(self, number: int, candidate: Candidate) -> BenchRequest | Verdict:
+        """The same in a batch, where a task that cannot be used is no reason to refuse the others."""
+        try:
+            return self._wanted(candidate)
+        except TaskError as error:
+            return infra_verdict(str(error), reference=True)
+        except ConfigError as error:
+            raise ConfigError(f"requests.{number}: {error}") from None
+
+    def _bounded(self, requests: list[Candidate]) -> list[Candidate]:
+        if len(requests) > self.limits.batch:
+            raise ConfigError(
+                f"requests: {len(requests)} of them, {self.limits.batch} are allowed: send several batches"
+            )
+        return requests
 
     async def _verdict(self, entry: Entry, wanted: BenchRequest) -> Verdict:
         async with self._admission.place(entry):
@@ -207,12 +249,17 @@ def make_app(service: Service, access: Access, at_end: Callable[[], Awaitable[No
 def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> Response:
-        return _refused(422, problem(error.errors()))
+        errors = error.errors()
+        of_the_reference = not _OF_THE_REFERENCE.isdisjoint(errors[0]["loc"])
+        return _refused(422, problem(errors), {FAULT: "reference"} if of_the_reference else None)
 
     @app.exception_handler(ConfigError)
-    @app.exception_handler(TaskError)
-    async def refused(_: Request, error: Exception) -> Response:
+    async def refused(_: Request, error: ConfigError) -> Response:
         return _refused(422, str(error))
+
+    @app.exception_handler(TaskError)
+    async def task(_: Request, error: TaskError) -> Response:
+        return _refused(422, str(error), {FAULT: "reference"})
 
     @app.exception_handler(QueueFull)
     async def full(_: Request, error: QueueFull) -> Response:

@@ -25,6 +25,7 @@ from kb_ray.bench.client import to_verdict
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.bench.service import Service
+from kb_ray.errors import InfraError
 from kb_ray.records import Environment, Evidence, Stage, Status, Verdict
 from tests.fixtures_bench import ADD_RELU, KERNEL, changed
 from tests.unit.bench.http_pieces import serving
@@ -38,6 +39,14 @@ ANSWERS = {
     "I cannot do that.": 0.0,
 }
 """Answers of a model, and what each is worth where nothing is timed."""
+ENDLESS = f"<triton>\n{KERNEL}{'# and so on ' * 20_000}\n</triton>"
+BAD_TASKS = {
+    "no program": ("x = 1", None, "defines neither"),
+    "no reference": (None, None, "is empty"),
+    "shapes that are no JSON": (ADD_RELU.reference_code, "x: 16", "input_shapes: Input should be a valid dictionary"),
+    "shapes of no dtype": (ADD_RELU.reference_code, '{"x": {"shape": [8], "dtype": "float31"}}', "float31"),
+}
+"""(reference, shapes, what is logged) of rows of a data set that nobody can use."""
 
 
 @dataclass
@@ -116,6 +125,43 @@ def test_verl_gets_a_score_for_each_answer_and_the_same_keys(example: Any) -> No
     assert [score["score"] for score in scores] == list(ANSWERS.values())
     assert {tuple(score) for score in scores} == {("score", "correct", "speedup")}
     assert [score["correct"] for score in scores] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_an_answer_without_end_is_worth_nothing_and_takes_nothing_from_others(example: Any) -> None:
+    good = next(iter(ANSWERS))
+    code = example("kernel_rewards").code_of(ENDLESS)
+    assert len(code) > 200_000, "it is the service that must bear it, not the extraction"
+    rewards = example("trl_reward").kernel_reward([good, ENDLESS], [ADD_RELU.reference_code] * 2, [SHAPES] * 2)
+    assert rewards == [0.7, 0.0]
+    score = example("verl_reward").compute_score("kernels", ENDLESS, ADD_RELU.reference_code, {"input_shapes": SHAPES})
+    assert score == {"score": 0.0, "correct": 0.0, "speedup": 0.0}
+
+
+@pytest.mark.parametrize(("reference", "shapes", "said"), BAD_TASKS.values(), ids=BAD_TASKS)
+def test_a_task_that_cannot_be_used_is_told_once_and_ends_no_training(
+    example: Any, caplog: pytest.LogCaptureFixture, reference: str | None, shapes: str | None, said: str
+) -> None:
+    good = next(iter(ANSWERS))
+    example("kernel_rewards").tell.cache_clear()
+    for _ in range(2):
+        columns = [ADD_RELU.reference_code, reference], [SHAPES, shapes]
+        assert example("trl_reward").kernel_reward([good, good], *columns) == [0.7, None]
+    (told,) = (record.getMessage() for record in caplog.records if record.name == "kernel_rewards")
+    assert said in told
+    score = example("verl_reward").compute_score("kernels", good, reference, {"input_shapes": shapes})
+    assert score == {"score": 0.0, "correct": 0.0, "speedup": 0.0}
+
+
+def test_a_failure_of_our_own_still_stops_the_training_where_there_is_no_word_for_it(
+    example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(**_: Any) -> None:
+        raise InfraError("the node is gone")
+
+    module = example("verl_reward")
+    monkeypatch.setattr(module.bench(), "evaluate", fails)
+    with pytest.raises(InfraError, match="the node is gone"):
+        module.compute_score("kernels", next(iter(ANSWERS)), ADD_RELU.reference_code)
 
 
 CPU, GPU = Environment(device="cpu"), Environment(device="cuda")

@@ -28,7 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench.admission": ("bench.fair",),
     "bench.door": ("bench.access",),
     "bench.exposition": PURE,
-    "bench.client": (*PURE, "bench.api", "bench.fair", "bench.retrying", "env_vars"),
+    "bench.client": (*PURE, "bench.api", "bench.fair", "bench.retrying", "bench.unread", "env_vars"),
     "bench.placement": PURE,
     "bench.site": ("records",),
     "bench.neighbours": ("records",),

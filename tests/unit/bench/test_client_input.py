@@ -30,4 +30,4 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -
 
 def test_half_a_surrogate_pair_is_one_line() -> None:
     with BenchClient("http://127.0.0.1:1") as client, pytest.raises(ConfigError, match="surrogate"):
-        client.evaluate(**{**arguments(), "kernel_code": "x = '\ud800'"})
+        client.evaluate(**{**arguments(), "reference_torch_code": "x = '\ud800'"})

@@ -18,11 +18,16 @@ PORT: Fields = {"name": "string", "containerPort": "integer"}
 MOUNT: Fields = {"name": "string", "mountPath": "string"}
 VOLUME: Fields = {"name": "string", "emptyDir": {"medium": "string", "sizeLimit": "quantity"}}
 TOLERATION: Fields = {"key": "string", "operator": "string", "value": "string", "effect": "string"}
+VARIABLE: Fields = {
+    "name": "string",
+    "value": "string",
+    "valueFrom": {"secretKeyRef": {"name": "string", "key": "string"}},
+}
 CONTAINER: Fields = {
     "name": "string",
     "image": "string",
     "ports": [PORT],
-    "env": [{"name": "string", "value": "string"}],
+    "env": [VARIABLE],
     "resources": {"requests": QUANTITIES, "limits": QUANTITIES},
     "securityContext": {"allowPrivilegeEscalation": "boolean", "capabilities": {"drop": ["string"]}},
     "volumeMounts": [MOUNT],
@@ -30,6 +35,7 @@ CONTAINER: Fields = {
 POD: Fields = {
     "restartPolicy": "string",
     "automountServiceAccountToken": "boolean",
+    "serviceAccountName": "string",
     "enableServiceLinks": "boolean",
     "securityContext": {
         "runAsNonRoot": "boolean",

@@ -17,6 +17,7 @@ import yaml
 
 from kb_ray.config import RunConfig
 from kb_ray.config_sources import parse_command
+from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.serve_file import FOLDER
 from tests.unit.deployments.kuberay_fields import SPECS, differences, faults
 
@@ -28,6 +29,15 @@ published = pytest.mark.skipif(CRDS is None, reason="KUBERAY_CRDS is not set: th
 
 def documents(kind: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((FOLDER / FILES[kind]).read_text()))
+
+
+def with_options(kind: str) -> dict[str, Any]:
+    """The first document, with `# - {name: ...}` and `# serviceAccountName: ...` as a reader would uncomment them."""
+    text = re.sub(
+        r"^( *)# (- \{name: .*|serviceAccountName: .*)$", r"\1\2", (FOLDER / FILES[kind]).read_text(), flags=re.M
+    )
+    found: dict[str, Any] = next(yaml.safe_load_all(text))
+    return found
 
 
 def spec(kind: str) -> dict[str, Any]:
@@ -53,6 +63,7 @@ def definition(kind: str) -> dict[str, Any]:
 def test_every_field_is_known_and_of_its_type(kind: str) -> None:
     assert list(faults(spec(kind), SPECS[kind])) == []
     assert list(faults({**spec(kind), "replica": 1}, SPECS[kind])) == ["spec.replica: unknown"]
+    assert list(faults(with_options(kind)["spec"], SPECS[kind])) == []
 
 
 @published
@@ -62,6 +73,7 @@ def test_the_published_definition_takes_the_file(kind: str) -> None:
 
     schema = definition(kind)
     assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(documents(kind)[0])] == []
+    assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(with_options(kind))] == []
     assert list(differences(SPECS[kind], schema["properties"]["spec"])) == []
 
 
@@ -134,6 +146,10 @@ def test_bench_pods_have_no_account_no_rights_and_no_way_to_the_metadata_service
 def test_the_documented_selector_of_the_jobs_log_names_the_heads_pod_and_no_other() -> None:
     page = (FOLDER.parent / "docs" / "cluster.md").read_text()
     ((key, value),) = re.findall(r"kubectl logs .* -l ([\w./-]+)=([\w-]+)", page)
+    # Before there is a pod, and while its image comes, there is no log: `kubectl logs` would end at once.
+    waited = re.search(r"kubectl wait pod -l ([\w./-]+)=([\w-]+) --for=condition=Ready .*\nkubectl logs -f", page)
+    assert waited is not None
+    assert waited.groups() == (key, value)
     found = cluster("RayJob")
     assert found["headGroupSpec"]["template"]["metadata"]["labels"][key] == value
     assert all(key not in group["template"]["metadata"]["labels"] for group in found["workerGroupSpecs"])
@@ -151,6 +167,24 @@ def test_a_head_on_a_node_with_gpus_takes_none(kind: str) -> None:
         assert all(variable["name"] != "NVIDIA_VISIBLE_DEVICES" for variable in worker.get("env", [])), (
             "theirs is set by who gives out GPUs"
         )
+
+
+def test_secrets_have_a_place_where_they_are_used_and_nowhere_else() -> None:
+    found = with_options("RayService")["spec"]["rayClusterConfig"]
+    (head,) = found["headGroupSpec"]["template"]["spec"]["containers"]
+    (serve,) = (group["template"]["spec"]["containers"][0] for group in found["workerGroupSpecs"])
+    secret = {
+        container["name"]: {
+            v["name"]: v["valueFrom"]["secretKeyRef"]["key"] for v in container["env"] if "valueFrom" in v
+        }
+        for container in (head, serve)
+    }
+    assert secret == {"ray-head": {BENCH_TOKEN: "kb_bench_token"}, "ray-worker": {"HF_TOKEN": "hf_token"}}
+    # The page that tells of it has the same line, and a key of that name in the secret.
+    page = (FOLDER.parent / "docs" / "reward_functions.md").read_text()
+    (block,) = (yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
+    assert [variable for variable in head["env"] if variable["name"] == BENCH_TOKEN] == block
+    assert "--from-file=kb_bench_token=" in page
 
 
 def test_nothing_is_set_that_kuberay_no_longer_reads() -> None:
