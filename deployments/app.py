@@ -8,16 +8,17 @@ reaches the model over HTTP like any other client. vLLM is imported when an appl
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from deployments.adapters import with_adapter
-from deployments.arguments import Options, Variables, check_scaling, checked
-from kb_ray import local_checkpoints
+from deployments.arguments import Options, Variables, argument_faults, checked
+from kb_ray import local_checkpoints, serve_weights
 from kb_ray.errors import ConfigError
-from kb_ray.serve_fields import secret_variables
+from kb_ray.serve_fields import accelerator_faults, deployment_faults, lora_faults, secret_variables
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"kb-pool": "!in(bench, train)"}
 """Label selector of whatever serves: any node, but those kept for evaluation or training."""
+_READ_FORMATS = ("auto", "hf", "safetensors", "fastsafetensors")
+"""Of vLLM's ways to load weights those that read a folder's files; `dummy` reads none."""
 
 
 class ModelArgs(BaseModel):
@@ -74,19 +77,14 @@ class ModelArgs(BaseModel):
             raise ValueError("adapter and lora exclude each other: one in place of the model, or many beside it")
         return self
 
-    @model_validator(mode="after")
-    def _counts_are_counts(self) -> ModelArgs:
+    @field_validator("engine")
+    @classmethod
+    def _counts_are_counts(cls, engine: dict[str, Any]) -> dict[str, Any]:
         for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-            value = self.engine.get(name, 1)
+            value = engine.get(name, 1)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"engine.{name} is {value!r}: it is a count of GPUs")
-        return self
-
-    @model_validator(mode="after")
-    def _scaling_is_rays(self) -> ModelArgs:
-        if (scaling := self.deployment.get("autoscaling_config")) is not None:
-            check_scaling(scaling)
-        return self
+                raise ValueError(f"{name} is {value!r}: it is a count of GPUs")
+        return engine
 
 
 class AppArgs(BaseModel):
@@ -108,7 +106,36 @@ def build(args: dict[str, Any]) -> Application:
 
 def parse(args: dict[str, Any]) -> AppArgs:
     """`args` checked. ConfigError names the first wrong one."""
-    return checked(AppArgs, args)
+    return checked(AppArgs, args, faults(args))
+
+
+def faults(args: Any) -> Iterator[str]:
+    """One line for each argument that this application, Serve or Ray does not know or cannot use. Imports Ray."""
+    yield from argument_faults(AppArgs, args)
+    models = args.get("models") if isinstance(args, Mapping) else None
+    for number, model in enumerate(models if isinstance(models, list) else ()):
+        if isinstance(model, Mapping):
+            where = f"models.{number}"
+            # Another kind of value is told above.
+            if isinstance(model.get("accelerator"), str):
+                yield from accelerator_faults(model["accelerator"], f"{where}.accelerator")
+            if isinstance(model.get("deployment"), Mapping):
+                yield from deployment_faults(model["deployment"], f"{where}.deployment")
+            if isinstance(model.get("lora"), Mapping):
+                yield from lora_faults(model["lora"], f"{where}.lora")
+
+
+def weights_faults(args: dict[str, Any]) -> Iterator[ConfigError]:
+    """What of the models' folders is not on this machine (NotHere), or is and cannot be read."""
+    for model in parse(args).models:
+        try:
+            folder = Path(_source(model)) if _folder(model) else None
+        except serve_weights.NotHere as absent:
+            yield absent
+        else:
+            read = model.engine.get("load_format", "auto") in _READ_FORMATS
+            for fault in serve_weights.faults(folder, weights=read) if folder else ():
+                yield ConfigError(f"model {model.model_id}: {fault}")
 
 
 def settled(args: dict[str, Any]) -> dict[str, Any]:
@@ -183,11 +210,16 @@ def _named_source(model: ModelArgs) -> str:
 
 
 def _source(model: ModelArgs) -> str:
-    source = _named_source(model)
-    if not source.startswith(("/", "./", "../", "~")):
-        return source
-    folder = (ROOT / os.path.expanduser(source)).resolve()
-    if not (folder / "config.json").is_file():
+    folder = _folder(model)
+    if folder is None:
+        return _named_source(model)
+    if not (folder / serve_weights.CONFIG).is_file():
         # vLLM would take a missing folder for the name of a repository and look for it on the network.
-        raise ConfigError(f"no model of {model.model_id} in {folder}: {model.missing}")
+        raise serve_weights.NotHere(f"no model of {model.model_id} in {folder}: {model.missing}")
     return str(folder)
+
+
+def _folder(model: ModelArgs) -> Path | None:
+    """The folder that it is served from; None where it comes from elsewhere."""
+    source = _named_source(model)
+    return (ROOT / os.path.expanduser(source)).resolve() if source.startswith(("/", "./", "../", "~")) else None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ValidationError
 
 from kb_ray.errors import ConfigError
-from kb_ray.serve_fields import invalid, scaling_faults, secret_variables, secrets_within
+from kb_ray.serve_fields import invalid, secret_variables, secrets_within
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -35,14 +35,16 @@ Options = Annotated[dict[str, Any], AfterValidator(_no_secret)]
 """Options of vLLM's or Serve's without secrets."""
 
 
-def check_scaling(scaling: Any) -> None:
-    """ValueError for what Ray's own autoscaling_config does not know or cannot use; Serve passes over the first."""
-    _refuse(scaling_faults(scaling, "autoscaling_config"))
-
-
-def checked(model: type[Model], args: dict[str, Any]) -> Model:
-    """`args` as `model`. ConfigError names the first wrong one."""
+def argument_faults(model: type[BaseModel], args: Any) -> Iterator[str]:
+    """One line for each of `args` that `model` does not know or cannot use."""
     try:
-        return model.model_validate(args)
+        model.model_validate(args)
     except ValidationError as error:
-        raise ConfigError(f"deployment argument {next(invalid(error, whole='args'))}") from error
+        yield from invalid(error, whole="args", schema=model)
+
+
+def checked(model: type[Model], args: Any, faults: Iterator[str]) -> Model:
+    """`args` as `model`. ConfigError for the first of `faults`."""
+    for fault in faults:
+        raise ConfigError(f"deployment argument {fault}")
+    return model.model_validate(args)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from deployments.app import NODES
-from deployments.arguments import checked
+from deployments.arguments import argument_faults, checked
 from kb_ray.bench.access import check_bound, read_access
 from kb_ray.bench.bodies import Limits
 from kb_ray.errors import InfraError
@@ -37,7 +38,7 @@ class BenchArgs(BaseModel):
     device: Literal["cpu", "cuda"] | None = None
     """None: GPUs where the cluster has any when the application starts."""
     workers: int | tuple[int, int] | None = None
-    """How many, or [fewest, most] between which they follow the queue; None: one per GPU, or one on CPUs."""
+    """How many, or [fewest, most] between which they follow the queue; None or 0: one per GPU, or one on CPUs."""
     concurrency: int = Field(4, ge=1)
     """Candidates that one worker checks at once; timing is alone in any case."""
     queue_limit: int = Field(1024, ge=2)
@@ -45,6 +46,17 @@ class BenchArgs(BaseModel):
     limits: Limits = Limits()
     token_file: str | None = None
     """File of tokens on the node of the front; KB_BENCH_TOKEN in its environment goes before it."""
+
+    @field_validator("workers")
+    @classmethod
+    def _counts_are_counts(cls, workers: int | tuple[int, int] | None) -> int | tuple[int, int] | None:
+        if isinstance(workers, tuple):
+            fewest, most = workers
+            if not 0 <= fewest <= most or most < 1:
+                raise ValueError(f"[{fewest}, {most}] is not [fewest, most], with fewest from 0 to most, most from 1")
+        elif workers is not None and workers < 0:
+            raise ValueError(f"{workers} is no number of workers")
+        return workers
 
     @model_validator(mode="after")
     def _a_batch_fits_the_queue(self) -> BenchArgs:
@@ -72,7 +84,12 @@ def build(args: dict[str, Any]) -> Application:
 
 def parse(args: dict[str, Any]) -> BenchArgs:
     """`args` checked. ConfigError names the first wrong one."""
-    return checked(BenchArgs, args)
+    return checked(BenchArgs, args, faults(args))
+
+
+def faults(args: Any) -> Iterator[str]:
+    """One line for each argument that cannot be used."""
+    yield from argument_faults(BenchArgs, args)
 
 
 class Bench:

@@ -47,11 +47,24 @@ def sigterm_as_ctrl_c() -> Iterator[Callable[[], int]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield lambda: 128 + (received or [signal.SIGINT])[0]
+    except SystemExit as ended:
+        if _is_of_ray(ended):
+            raise SystemExit(128 + signal.SIGTERM) from ended
+        raise
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _is_of_ray(ended: SystemExit) -> bool:
+    """Whether Ray's own handlers of SIGTERM, in place while it starts, ended the process: their exit codes are 15 and
+    1."""
+    last = ended.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_name == "sigterm_handler"
 
 
 @contextmanager

@@ -13,26 +13,25 @@ import os
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from kb_ray import cluster, serve_checkpoint, serve_logs
+from kb_ray import cluster, serve_checkpoint
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError
-from kb_ray.exiting import end
+from kb_ray.exiting import end, sigterm_as_ctrl_c
 from kb_ray.flag_parser import FlagParser
 from kb_ray.serve_address import check_port, http_options, url
-from kb_ray.serve_file import check, faults, find, module_of, read
-from kb_ray.serve_needs import explain, grows, missing, needs, telling
+from kb_ray.serve_file import check, faults, find, module_of, read, weights_faults
+from kb_ray.serve_needs import grows, missing, needs
+from kb_ray.serve_waiting import await_answer, await_running, stop
+from kb_ray.serve_weights import NotHere
 
 if TYPE_CHECKING:
+    import argparse
+
     from ray.serve.schema import ServeDeploySchema
 
 DEFAULT = "smollm2_cpu"
-ANSWER_TIMEOUT_S = 60.0
-"""From the application's start to its first answer over HTTP."""
-_POLL_S = 0.5
 
 
 def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None = None) -> str:
@@ -53,14 +52,13 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
         raise ConfigError("Serve runs already on this cluster: use `serve deploy`, or `serve shutdown` first")
     config = _settled(config, host, port)
     check_port(config["http_options"]["host"], config["http_options"]["port"])
-    for app in config["applications"]:
-        # Serve builds it once more, in a process of the cluster: here a fault is one line, and at once.
-        _build(app)
+    alone = _is_alone()
+    _check_weights(config, alone=alone)
+    _try_builds(config, alone=alone)
     try:
         started = time.time()
         _apply(ServeDeploySchema.model_validate(config))
-        for app in config["applications"]:
-            _await_running(app["name"], started)
+        await_running([app["name"] for app in config["applications"]], started)
         return _answering(config)
     except InfraError:
         # Else it would be tried for ever, and in the way of the next start.
@@ -95,18 +93,6 @@ def _apply(config: ServeDeploySchema) -> None:
     _get_global_client().deploy_apps(config)
 
 
-def _await_running(application: str, started: float) -> None:
-    """Returns when all of an application runs. InfraError where Serve has given it up."""
-    from ray import serve
-
-    while (found := serve.status().applications.get(application)) is not None and found.status != "RUNNING":
-        if found.status == "DEPLOY_FAILED":
-            raise _failure(application, started)
-        time.sleep(_POLL_S)
-    if found is None:
-        raise InfraError(f"application {application} was deleted while it started")
-
-
 def _answering(config: dict[str, Any]) -> str:
     """The URL of the first application that has models, else of the first, once it answers."""
     applications = config["applications"]
@@ -114,7 +100,7 @@ def _answering(config: dict[str, Any]) -> str:
     prefix = (models or applications)[0].get("route_prefix", "/")
     root = url(config["http_options"])
     address = root + str(prefix or "").rstrip("/") + ("/v1" if models else "")
-    _await_answer(f"{address}/models" if models else f"{root}/-/healthz")
+    await_answer(f"{address}/models" if models else f"{root}/-/healthz")
     return address
 
 
@@ -128,6 +114,21 @@ def _check_vllm(config: dict[str, Any]) -> None:
         )
 
 
+def _check_weights(config: dict[str, Any], *, alone: bool) -> None:
+    """ConfigError where a model's folder cannot be read, or is not here and this machine is `alone`."""
+    for fault in weights_faults(config):
+        if alone or not isinstance(fault, NotHere):
+            raise fault
+
+
+def _is_alone() -> bool:
+    """Whether the connected Ray is of this machine only, and no nodes are meant to come."""
+    import ray
+
+    nodes = [node.get("Resources", {}) for node in ray.nodes() if node.get("Alive")]
+    return len(nodes) == 1 and not grows(nodes)
+
+
 def _check_gpus(config: dict[str, Any]) -> None:
     """ConfigError where the cluster has too few GPUs and brings no further nodes by itself; else a note."""
     import ray
@@ -136,37 +137,22 @@ def _check_gpus(config: dict[str, Any]) -> None:
     nodes = [node.get("Resources", {}) for node in ray.nodes() if node.get("Alive")]
     wanted = needs(config)
     if lacking := missing(wanted, nodes):
-        if len(nodes) == 1 and not grows(nodes):
+        if _is_alone():
             raise ConfigError(f"{lacking}: start it on a cluster that has them, or name a smaller deployment")
         print(f"waiting for nodes: {lacking}", flush=True)
     elif missing(wanted, list(available_resources_per_node().values())):
         print("waiting for GPUs: the cluster has enough, but others use them (`ray list actors` says who)", flush=True)
 
 
-def _failure(application: str, started: float) -> InfraError:
-    """Says why an application did not come up, after the lines of the logs that tell it."""
-    log = f"{_status_of(application)}\n{serve_logs.recent(started)}"
-    for line in telling(log):
-        print(f"log: {line}", file=sys.stderr)
-    why = explain(log) or "its replicas' logs are on the Ray dashboard, under Serve"
-    return InfraError(f"application {application} did not come up: {why}")
-
-
-def _status_of(application: str) -> str:
-    """What Serve says of an application and its deployments, as text."""
-    from ray import serve
-
-    found = serve.status().applications.get(application)
-    if found is None:
-        return ""
-    return " ".join([found.message, *(deployment.message for deployment in found.deployments.values())])
-
-
-def stop() -> None:
-    """Ends all that Serve runs on the Ray that is connected."""
-    from ray import serve
-
-    serve.shutdown()
+def _try_builds(config: dict[str, Any], *, alone: bool) -> None:
+    """ConfigError where an application cannot be built; one whose folder is not here passes, unless this machine is
+    `alone`. Serve builds them once more, in a process of the cluster: here a fault is one line, and at once."""
+    for app in config["applications"]:
+        try:
+            _build(app)
+        except NotHere:
+            if alone:
+                raise
 
 
 def _build(app: dict[str, Any]) -> None:
@@ -190,43 +176,6 @@ def _innermost(error: BaseException) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:300] or type(error).__name__
-
-
-def _await_answer(url: str) -> None:
-    give_up = time.monotonic() + ANSWER_TIMEOUT_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=10):
-                return
-        except (urllib.error.URLError, OSError) as error:
-            if time.monotonic() > give_up:
-                raise InfraError(f"the application runs but {url} does not answer: {error}") from error
-        time.sleep(0.5)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line. Exit code 2 for a ConfigError, 1 for other failures, 0 when it was stopped."""
-    try:
-        arguments = _parser().parse_args(argv)
-        load_dotenv()
-        config = _named(arguments.model, arguments.base)
-        cluster.prepare_environment()
-        if arguments.check:
-            return _checked(config)
-        check(config)
-        _check_vllm(config)
-        http = http_options(config, arguments.host, arguments.port)
-        check_port(http["host"], http["port"])
-        print("starting (a minute or more) ...", flush=True)
-        cluster.connect("serve", arguments.ray_address)
-        try:
-            _serve_until_stopped(config, arguments.host, arguments.port)
-        finally:
-            cluster.disconnect()
-    except KbRayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
 
 
 def _parser() -> FlagParser:
@@ -264,22 +213,71 @@ def _named(model: str, base: str | None) -> dict[str, Any]:
 def _checked(config: dict[str, Any]) -> int:
     """Says all that is wrong with a file; the exit code."""
     found = list(faults(config))
-    for fault in found:
-        print(f"error: {fault}", file=sys.stderr)
+    for fault in [] if found else weights_faults(config):
+        if isinstance(fault, NotHere):
+            # A file for a cluster may be looked at anywhere.
+            print(f"note: {fault}, if it is to be served on this machine", flush=True)
+        else:
+            found.append(str(fault))
+    for line in found:
+        print(f"error: {line}", file=sys.stderr)
     print("nothing is wrong with it" if not found else f"{len(found)} to mend", flush=True)
     return 2 if found else 0
 
 
-def _serve_until_stopped(config: dict[str, Any], host: str | None, port: int | None) -> None:
-    # Ray's own handler would end the process before Serve has let go of its replicas.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def main(argv: list[str] | None = None) -> int:
+    """Command line. Exit code 2 for a ConfigError, 1 for other failures, 130 and 143 after Ctrl-C and SIGTERM."""
+    with sigterm_as_ctrl_c() as exit_code:
+        try:
+            return _run(_parser().parse_args(argv))
+        except KbRayError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2 if isinstance(error, ConfigError) else 1
+        except KeyboardInterrupt:
+            return exit_code()
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Checks the file, and serves it until it is interrupted."""
+    load_dotenv()
+    config = _named(arguments.model, arguments.base)
+    cluster.prepare_environment()
+    if arguments.check:
+        return _checked(config)
+    check(config)
+    _check_vllm(config)
+    http = http_options(config, arguments.host, arguments.port)
+    check_port(http["host"], http["port"])
+    if cluster.known_address(arguments.ray_address) is None:
+        _check_weights(config, alone=True)
+    print("starting (a minute or more) ...", flush=True)
+    joined = cluster.connect("serve", arguments.ray_address)
+    try:
+        _serve_until_stopped(config, arguments.host, arguments.port, joined)
+    finally:
+        cluster.disconnect()
+
+
+def _serve_until_stopped(
+    config: dict[str, Any], host: str | None, port: int | None, joined: cluster.Cluster
+) -> NoReturn:
+    """Raises KeyboardInterrupt, when all is stopped."""
     try:
         print(f"serving at {deploy(config, host=host, port=port)}  (Ctrl-C stops)", flush=True)
+        if not joined.joined:
+            print(_joining(joined), flush=True)
         while True:
             signal.pause()
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
-    stop()
+        stop()
+        raise
+
+
+def _joining(started: cluster.Cluster) -> str:
+    """How others use the Ray that was started: a run without its address would start a second one beside it."""
+    dashboard = f"; dashboard at http://{started.dashboard}" if started.dashboard else ""
+    return f"its Ray: `--ray-address {started.address}` has other commands use it too{dashboard}"
 
 
 if __name__ == "__main__":

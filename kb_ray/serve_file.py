@@ -2,7 +2,7 @@
 
 A deployment file is a config file of Ray Serve. Serve itself ignores a field that it does not know; here it is an
 error, so that a slip of the pen is found in a second and not after the weights are loaded. Does not know what the
-applications in a file are: one whose module has a function `parse` checks its own arguments with it.
+applications in a file are: one whose module has a function `faults` says with it what is wrong with its arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from kb_ray.errors import ConfigError
-from kb_ray.serve_fields import invalid, scaling_faults, secrets_within, unknown
+from kb_ray.serve_fields import invalid, nested_faults, secrets_within, unknown
 
 FOLDER = Path(__file__).resolve().parent.parent / "deployments"
 
@@ -58,7 +58,7 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each thing that Serve cannot use, and for the first in each application's arguments. Imports Ray."""
+    """One line for each thing that Serve or an application cannot use. Imports Ray."""
     found = False
     for fault in _serve_faults(config):
         found = True
@@ -66,11 +66,20 @@ def faults(config: Mapping[str, Any]) -> Iterator[str]:
     # An application is looked at where its place in the file is sound.
     for application in () if found else config["applications"]:
         try:
-            parse = getattr(module_of(application), "parse", None)
-            if parse is not None:
-                parse(application.get("args") or {})
+            look = getattr(module_of(application), "faults", None)
+            for fault in look(application.get("args") or {}) if look is not None else ():
+                yield f"deployment argument {fault}"
         except ConfigError as error:
             yield str(error)
+
+
+def weights_faults(config: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """What of the folders that the applications read is not on this machine (NotHere), or cannot be read. For a file
+    that `check` passes."""
+    for application in config["applications"]:
+        look = getattr(module_of(application), "weights_faults", None)
+        if look is not None:
+            yield from look(application.get("args") or {})
 
 
 def _serve_faults(config: Mapping[str, Any]) -> Iterator[str]:
@@ -118,10 +127,8 @@ def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unknown_of_deployment(deployment: Any, where: str) -> Iterator[str]:
-    from ray.serve.schema import DeploymentSchema, RayActorOptionsSchema
+    from ray.serve.schema import DeploymentSchema
 
     yield from unknown(deployment, DeploymentSchema, where)
     if isinstance(deployment, Mapping):
-        yield from unknown(deployment.get("ray_actor_options"), RayActorOptionsSchema, f"{where}ray_actor_options.")
-        if deployment.get("autoscaling_config") is not None:
-            yield from scaling_faults(deployment["autoscaling_config"], f"{where}autoscaling_config")
+        yield from nested_faults(deployment, where)

@@ -37,10 +37,15 @@ def recent(since: float) -> str:
     return "\n".join(found)
 
 
-def _of_this_node(since: float) -> str:
+def folder() -> Path:
+    """Where the processes of this node log, of the connected Ray; it stays there when Ray ends."""
     from ray._private import worker
 
-    return ends(Path(worker._global_node.get_logs_dir_path()), since)
+    return Path(worker._global_node.get_logs_dir_path())
+
+
+def _of_this_node(since: float) -> str:
+    return ends(folder(), since)
 
 
 def ends(folder: Path, since: float) -> str:

@@ -29,6 +29,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
      "127.0.0.1"),
     (r"expected target modules in .* but received",
      "the adapter changes layers for which vLLM takes none: merge it into its base, and serve that"),
+    (r"SafetensorError|Error while deserializing header",
+     "a file of its weights is damaged: copy or download it again"),
     (r"No space left on device", "the disk is full where the weights are kept: free it, or set HF_HOME elsewhere"),
     (r"unrecognized arguments|unexpected keyword argument '(\w+)'",
      "an argument under `engine` is none of this vLLM's"),

@@ -1,17 +1,23 @@
-"""`python -m kb_ray.serve FILE`: what a file says of an application besides its arguments takes effect."""
+"""`python -m kb_ray.serve FILE`: what a file says of an application besides its arguments takes effect; the command
+tells how to join its Ray, and ends on a signal with its exit code, without noise.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 import yaml
+
+from kb_ray import cluster
 
 ROOT = Path(__file__).parents[2]
 APPLICATION = """
@@ -46,24 +52,58 @@ FILE = {
 }
 
 
-def test_overrides_environment_and_logging_of_a_file_take_effect(tmp_path: Path) -> None:
+def _serving(tmp_path: Path) -> subprocess.Popen[str]:
+    """The command as a script starts it by `&`, with Ctrl-C ignored."""
     (tmp_path / "an_application_of_a_test.py").write_text(APPLICATION)
     file = tmp_path / "echo.yaml"
     file.write_text(yaml.safe_dump(FILE))
     environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "kb_ray.serve", str(file), "--port", str(_free_port())]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as served:
+    return subprocess.Popen(
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", *command], cwd=ROOT, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def _ended(served: subprocess.Popen[str], number: signal.Signals) -> str:
+    """What it says after a signal, until it ends by it."""
+    served.send_signal(number)
+    try:
+        return served.communicate(timeout=60)[0]
+    finally:
+        served.kill()
+
+
+def test_overrides_environment_and_logging_of_a_file_take_effect(tmp_path: Path) -> None:
+    with _serving(tmp_path) as served:
         try:
             assert served.stdout is not None
             told = next((line for line in served.stdout if line.startswith("serving at ")), None)
             assert told is not None, "it ended without serving"
             with urllib.request.urlopen(told.split()[2], timeout=30) as answer:
                 found = json.load(answer)
+            joining = re.fullmatch(
+                r"its Ray: `--ray-address (\S+)` .*; dashboard at (http://\S+)\n", served.stdout.readline()
+            )
+            assert joining is not None
+            cluster.probe(joining[1], "the command")
+            with urllib.request.urlopen(joining[2], timeout=30) as answer:
+                assert answer.status == 200
         finally:
-            served.send_signal(signal.SIGINT)
-            served.stdout.read()
-    assert served.returncode == 0
+            rest = _ended(served, signal.SIGINT)
+    assert (served.returncode, rest) == (128 + signal.SIGINT, "stopping ...\n")
     assert found == {"said": {"to": "you"}, "own": "of the application", "level": "ERROR"}
+
+
+def test_sigterm_while_ray_starts_has_the_exit_code_of_any_other(tmp_path: Path) -> None:
+    with _serving(tmp_path) as served:
+        try:
+            assert served.stdout is not None
+            assert served.stdout.readline() == "starting (a minute or more) ...\n"
+            time.sleep(1)
+        finally:
+            _ended(served, signal.SIGTERM)
+    assert served.returncode == 128 + signal.SIGTERM
 
 
 def _free_port() -> int:

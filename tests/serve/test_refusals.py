@@ -55,6 +55,37 @@ def test_a_model_that_fails_to_start_shows_its_log_and_says_what_to_do(smollm2_f
     assert re.search(r"^log: .*cache blocks", done.stderr, re.MULTILINE)
 
 
+BROKEN = """
+from ray import serve
+
+@serve.deployment(name="Broken", max_constructor_retry_count=1, ray_actor_options={"num_cpus": 0})
+class Broken:
+    def __init__(self):
+        raise RuntimeError("a cause that nobody knows")
+
+def build(args):
+    return Broken.bind()
+"""
+
+
+def test_logs_are_named_where_they_are_when_ray_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "a_broken_application.py").write_text(BROKEN)
+    application = {"name": "broken", "route_prefix": "/", "import_path": "a_broken_application:build"}
+    (tmp_path / "broken.yaml").write_text(yaml.safe_dump({"applications": [application]}))
+    command = [sys.executable, "-m", "kb_ray.serve", str(tmp_path / "broken.yaml"), "--port", str(_free_port())]
+    environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
+    assert done.returncode == 1, done.stderr
+    assert "a cause that nobody knows" in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    named = re.fullmatch(
+        r"error: application broken did not come up: its replicas' logs are in (\S+) of the machine .*", last
+    )
+    assert named, last
+    texts = [path.read_text(errors="replace") for path in Path(named[1]).rglob("*") if path.is_file()]
+    assert any("a cause that nobody knows" in text for text in texts)
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -65,6 +65,24 @@ def test_sigterm_ends_it_also_where_a_script_has_it_ignore_ctrl_c(work: str, bef
     assert (said, process.returncode) == ("let go\n", 128 + signal.SIGTERM)
 
 
+@pytest.mark.parametrize("code", [signal.SIGTERM, 1])
+def test_a_handler_that_ray_has_while_it_starts_ends_it_with_the_same_exit_code(code: int) -> None:
+    def sigterm_handler(number: int, frame: object) -> None:
+        sys.exit(code)
+
+    def started() -> None:
+        with sigterm_as_ctrl_c():
+            signal.signal(signal.SIGTERM, sigterm_handler)
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        started()
+    assert ended.value.code == 128 + signal.SIGTERM
+    with pytest.raises(SystemExit) as ended, sigterm_as_ctrl_c():
+        sys.exit(code)
+    assert ended.value.code == code
+
+
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
 def test_afterwards_signals_mean_what_they_meant(handler: signal.Handlers) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM)

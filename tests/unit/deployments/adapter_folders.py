@@ -15,6 +15,8 @@ def make_base(folder: Path, **config: Any) -> str:
     """A folder that passes for a base model."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 1024} | config))
+    # A header of two bytes, which names no tensor.
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return str(folder)
 
 

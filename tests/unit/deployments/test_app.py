@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,20 @@ def model(**fields: Any) -> dict[str, Any]:
     [
         ({}, "models: Field required"),
         ({"models": []}, "models: List should have at least 1 item"),
-        ({"models": [{"model_id": "m", "source": "s", "gpus": 1}]}, "models.0.gpus: Extra inputs"),
+        ({"models": [{"model_id": "m", "source": "s", "gpus": 1}]}, "models.0.gpus: no such field; did you mean cpus"),
         ({"models": [{"model_id": "m", "source": "s", "replicas": 0}]}, "models.0.replicas"),
         ({"models": [{"model_id": "m", "source": "s", "device": "cpu", "accelerator": "H100"}]}, "models.0"),
-        (model(engine={"tensor_parallel_size": "four"}), r"models.0: .*tensor_parallel_size is 'four'"),
-        (model(engine={"pipeline_parallel_size": None}), "models.0: .*pipeline_parallel_size is None"),
-        (model(deployment={"autoscaling_config": "auto"}), "models.0: .*autoscaling_config is 'auto'"),
-        (model(deployment={"autoscaling_config": {"max_replica": 3}}), r"models.0: .*did you mean max_replicas\?"),
-        (model(deployment={"autoscaling_config": {"min_replicas": "two"}}), "models.0: .*autoscaling_config.min_repl"),
+        (model(engine={"tensor_parallel_size": "four"}), r"models.0.engine: tensor_parallel_size is 'four'"),
+        (model(engine={"pipeline_parallel_size": None}), "models.0.engine: pipeline_parallel_size is None"),
+        (model(deployment={"autoscaling_config": "auto"}), "models.0.deployment.autoscaling_config is 'auto'"),
+        (
+            model(deployment={"autoscaling_config": {"max_replica": 3}}),
+            r"models.0.deployment.autoscaling_config.max_replica is no field .*did you mean max_replicas\?",
+        ),
+        (
+            model(deployment={"autoscaling_config": {"min_replicas": "two"}}),
+            "models.0.deployment.autoscaling_config.min_repl",
+        ),
         (model(env={"HF_TOKEN": "hf_x"}), "models.0.env: .*HF_TOKEN would stand in Ray's logs"),
         (model(env={"MY_API_KEY": "hf_x"}), "models.0.env: .*MY_API_KEY would stand in Ray's logs"),
         (model(env={"hf_token": "hf_x"}), "models.0.env: hf_token would stand in Ray's logs"),
@@ -102,7 +109,7 @@ def model(**fields: Any) -> dict[str, Any]:
         ),
         (
             model(deployment={"autoscaling_config": {"min_replicas": 3, "max_replicas": 2}}),
-            r"models.0: autoscaling_config: max_replicas \(2\) .* min_replicas",
+            r"models.0.deployment.autoscaling_config: max_replicas \(2\) .* min_replicas",
         ),
     ],
 )
@@ -111,6 +118,48 @@ def test_an_unusable_argument_is_named(args: dict[str, Any], where: str) -> None
         app.parse(args)
     assert "\n" not in str(caught.value)
     assert "hf_x" not in str(caught.value)
+
+
+def test_each_wrong_argument_is_a_line_with_what_was_meant() -> None:
+    wrong = {
+        "model_idd": "m", "source": "s", "device": "tpu", "accelerator": "H1000",
+        "engine": {"tensor_parallel_size": 0}, "lora": {"dynamic_lora_loading_pth": "s3://b/l"},
+        "deployment": {
+            "health_check_timeout": 60, "max_ongoing_request": 256, "max_ongoing_requests": "lots",
+            "max_constructor_retry_count": "often", "ray_actor_options": {"num_cpu": 1},
+            "request_router_config": {"request_router_clas": "a.b"}, "logging_config": {"log_levl": "INFO"},
+        },
+    }  # fmt: skip
+    lines = list(app.faults({"models": [wrong], "modles": [], "foo": 1}))
+    wanted = [
+        r"modles: no such field; did you mean models\?",
+        r"foo: no such field; known: ingress_replicas, models",
+        r"models\.0\.model_idd: no such field; did you mean model_id\?",
+        r"models\.0\.model_id: Field required",
+        r"models\.0\.device: Input should be 'cpu' or 'gpu'",
+        r"models\.0\.accelerator: Ray knows no 'H1000'; did you mean H100\?",
+        r"models\.0\.engine: tensor_parallel_size is 0",
+        r"models\.0\.lora\.dynamic_lora_loading_pth is no field .* did you mean dynamic_lora_loading_path\?",
+        r"models\.0\.deployment\.health_check_timeout is no field .* did you mean health_check_timeout_s\?",
+        r"models\.0\.deployment\.max_ongoing_request is no field .* did you mean max_ongoing_requests\?",
+        r"models\.0\.deployment\.max_ongoing_requests: Input should be a valid integer",
+        r"models\.0\.deployment\.max_constructor_retry_count: Input should be a valid integer",
+        r"models\.0\.deployment\.ray_actor_options\.num_cpu is no field .* did you mean num_cpus\?",
+        r"models\.0\.deployment\.request_router_config\.request_router_clas is no .* mean request_router_class\?",
+        r"models\.0\.deployment\.logging_config\.log_levl: no such field; did you mean log_level\?",
+    ]
+    told = [sum(re.match(pattern, line) is not None for line in lines) for pattern in wanted]
+    assert told == [1] * len(wanted), lines
+    assert len(lines) == len(wanted), lines
+
+
+def test_options_of_a_deployment_that_serve_takes_are_taken() -> None:
+    router = {"request_router_class": "ray.serve.llm.request_router.PrefixCacheAffinityRouter"}
+    taken = {
+        "max_constructor_retry_count": 1, "health_check_timeout_s": 60, "num_replicas": "auto",
+        "request_router_config": router, "ray_actor_options": {"num_cpus": 0, "label_selector": {"a": "b"}},
+    }  # fmt: skip
+    assert list(app.faults(model(deployment=taken, accelerator="A100-80G"))) == []
 
 
 def test_what_only_looks_like_a_secret_is_taken() -> None:

@@ -49,6 +49,7 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
         ("evaluation over HTTP on 0.0.0.0 needs a token: set KB_BENCH_TOKEN", "KB_BENCH_TOKEN"),
         ("ValueError: While loading /a, expected target modules in {'q_proj'} but received ['conv1'].", "merge it"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
+        ("SafetensorError: Error while deserializing header: incomplete metadata", "download it again"),
         ("EngineArgs.__init__() got an unexpected keyword argument 'max_modellen'", "none of this vLLM"),
     ],
 )

@@ -53,6 +53,10 @@ def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
             r"deployments\.0\.ray_actor_options\.num_cpu is no field .* did you mean num_cpus\?",
         ),
         (
+            changed("applications", 0, deployments=[{"name": "X", "request_router_config": {"router_class": "a.b"}}]),
+            r"deployments\.0\.request_router_config\.router_class is no field .* did you mean request_router_class\?",
+        ),
+        (
             changed("applications", 0, deployments=[{"name": "X", "autoscaling_config": {"min_replicas": 3}}]),
             r"deployment file: applications\.0\.deployments\.0\.autoscaling_config: max_replicas .* min_replicas",
         ),
@@ -72,7 +76,10 @@ def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
         (changed("applications", 0, import_path="deployments.nowhere:build"), "import_path .* fails: No module"),
         (changed("applications", 0, import_path="deployments.app:make"), "import_path .* fails: .*no attribute 'make'"),
         (changed("applications", 0, "args", models=[]), "deployment argument models: List should have at least 1"),
-        (changed("applications", 0, "args", "models", 0, gpus=1), r"deployment argument models\.0\.gpus: Extra inputs"),
+        (
+            changed("applications", 0, "args", "models", 0, gpus=1),
+            r"deployment argument models\.0\.gpus: no such field",
+        ),
         (changed("applications", 0, "args", "models", 0, device="tpu"), r"models\.0\.device: Input should be 'cpu'"),
     ],
 )
@@ -129,13 +136,29 @@ def test_a_file_is_checked_without_being_served(tmp_path: Path, capsys: pytest.C
     assert [line.split(" ")[3] for line in told.err.splitlines()] == ["http_options.prot", "http_options.port:"]
 
 
+@pytest.mark.parametrize("workers", [[8, 0], [-1, 2], [0, 0], -1])
+def test_numbers_of_workers_that_there_cannot_be_are_told(workers: list[int] | int) -> None:
+    config = read(find("bench"))
+    config["applications"][0]["args"] |= {"workers": workers, "queu_limit": 5}
+    first, second = faults(config)
+    assert first == "deployment argument queu_limit: no such field; did you mean queue_limit?"
+    assert second.startswith("deployment argument workers: ")
+
+
+def test_bounds_and_numbers_of_workers_that_there_can_be_pass() -> None:
+    config = read(find("bench"))
+    for workers in (None, 0, 3, [0, 8], [2, 2]):
+        config["applications"][0]["args"]["workers"] = workers
+        assert list(faults(config)) == []
+
+
 def test_every_application_is_looked_at() -> None:
     config = changed("applications", 0, "args", models=[])
     config["applications"].append({"name": "b", "route_prefix": "/b", "import_path": "deployments.bench_app:build"})
     config["applications"][1]["args"] = {"queue": 1}
     first, second = faults(config)
     assert "models: List should have at least 1" in first
-    assert "queue: Extra inputs" in second
+    assert "queue: no such field; did you mean queue_limit?" in second
 
 
 def test_a_port_in_use_is_said_before_ray_starts(tmp_path: Path) -> None:
