@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +82,7 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
 
 def logs_folder() -> str:
     """Where the last Ray that started on this machine logs."""
-    # As Ray itself looks for its temporary folder.
-    folders = (os.environ.get(name) for name in (env_vars.RAY_TMPDIR, "TMPDIR"))
-    return f"{next(filter(None, folders), '/tmp')}/ray/session_latest/logs"
+    return str(_ray_folder() / "session_latest" / "logs")
 
 
 def disconnect() -> None:
@@ -123,7 +121,7 @@ def known_address(address: str | None) -> tuple[str, str] | None:
     named = os.environ.get(env_vars.RAY_ADDRESS, "")
     if named not in ("", "auto", "local"):
         return _host_port(named, env_vars.RAY_ADDRESS), env_vars.RAY_ADDRESS
-    record = Path(os.environ.get("RAY_TMPDIR") or _temp_folder()) / "ray" / "ray_current_cluster"
+    record = _ray_folder() / "ray_current_cluster"
     if named != "local" and record.is_file():
         return record.read_text().strip(), str(record)
     if named == "auto":
@@ -131,8 +129,10 @@ def known_address(address: str | None) -> tuple[str, str] | None:
     return None
 
 
-def _temp_folder() -> str:
-    return "/tmp" if os.name == "posix" else tempfile.gettempdir()
+def _ray_folder() -> Path:
+    """As Ray itself looks for it, where nobody names another."""
+    folder = os.environ.get(env_vars.RAY_TMPDIR) or (os.environ.get("TMPDIR") if sys.platform == "linux" else None)
+    return Path(folder or "/tmp") / "ray"
 
 
 def _host_port(address: str, origin: str) -> str:
@@ -195,3 +195,8 @@ def local_gpus() -> int:
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
         return 0
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def unseen_gpus() -> bool:
+    """Whether this machine may have GPUs that `local_gpus` does not see: those of Windows, within its Linux."""
+    return Path("/dev/dxg").exists()

@@ -189,7 +189,7 @@ def _check_gpu(config: RunConfig, device: Literal["cuda", "cpu"]) -> None:
     `--bench-workers 0:8` waits for nodes, which may join what is started here too.
     """
     alone = ray_cluster.known_address(config.ray_address) is None and not isinstance(config.worker_counts, tuple)
-    if device == "cuda" and alone and not ray_cluster.local_gpus():
+    if device == "cuda" and alone and not ray_cluster.local_gpus() and not ray_cluster.unseen_gpus():
         why = "--device cuda" if config.device == "cuda" else f"output {config.output} was begun on a GPU"
         raise ConfigError(
             f"{why}: no NVIDIA GPU is seen on this machine (look at CUDA_VISIBLE_DEVICES), and there is no Ray cluster "

@@ -60,6 +60,9 @@ def deployment_faults(options: Mapping[str, Any], where: str) -> Iterator[str]:
     fields = {name: value for name, value in options.items() if name in DeploymentSchema.model_fields}
     if not isinstance(fields.get("autoscaling_config"), Mapping):
         fields.pop("autoscaling_config", None)
+    if "placement_group_bundles" not in fields:
+        # Those of a model come from its placement_group_config.
+        fields.pop("placement_group_bundle_label_selector", None)
     if isinstance(fields.get("request_router_config"), Mapping):
         # The schema would import the router, and with that of ray.serve.llm all of vLLM.
         del fields["request_router_config"]

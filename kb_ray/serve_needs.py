@@ -27,6 +27,9 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"evaluation over HTTP on \S+ needs a token",
      "evaluation over HTTP needs a token there: set KB_BENCH_TOKEN or KB_BENCH_TOKEN_FILE where Ray runs, or listen on "
      "127.0.0.1"),
+    (r"NotHere: no model of",
+     "the machine that builds the application has no such folder: put the model there too, or name its place on S3 or "
+     "on the hub"),
     (r"expected target modules in .* but received",
      "the adapter changes layers for which vLLM takes none: merge it into its base, and serve that"),
     (r"SafetensorError|Error while deserializing header",

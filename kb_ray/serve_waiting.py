@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kb_ray import serve_logs
@@ -102,6 +103,7 @@ def await_answer(url: str) -> None:
 def stop() -> None:
     """Ends all that Serve runs on the Ray that is connected."""
     import ray
+    from ray.exceptions import GetTimeoutError, RayActorError
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
     from ray.serve.context import _get_global_client, _set_global_client
 
@@ -111,7 +113,9 @@ def stop() -> None:
     client.shutdown_cached_handles()
     # `serve.shutdown` waits for an answer that the controller's end breaks off: Ray then prints that this call failed
     # and will be tried again for ever.
-    ray.get(client._controller.graceful_shutdown.remote(wait=False))
+    # Somebody else may have ended it already.
+    with suppress(RayActorError, GetTimeoutError):
+        ray.get(client._controller.graceful_shutdown.remote(wait=False), timeout=END_S)
     give_up = time.monotonic() + END_S
     while _is_there(SERVE_CONTROLLER_NAME, SERVE_NAMESPACE):
         if time.monotonic() > give_up:

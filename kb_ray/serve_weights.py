@@ -15,6 +15,8 @@ from kb_ray.errors import ConfigError
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
+_CONSOLIDATED, _CONSOLIDATED_INDEX = "consolidated*.safetensors", "consolidated.safetensors.index.json"
+"""Mistral's layout. Where such a file lies there vLLM reads no others."""
 _JSON = (CONFIG, "generation_config.json", "tokenizer_config.json", "tokenizer.json")
 """Read where they are there; only the first must be."""
 _OTHERS = ("*.gguf", "*.bin", "*.pt", "*.pth")
@@ -29,19 +31,21 @@ class NotHere(ConfigError):
     """A folder that is not on this machine; on another one it may be."""
 
 
-def faults(folder: Path, *, weights: bool = True) -> Iterator[str]:
-    """One line for each file that is missing or cannot be read. `weights`: whether they are to be there."""
+def faults(folder: Path, *, weights: bool = True, consolidated: bool = True) -> Iterator[str]:
+    """One line for each file that is missing or cannot be read. `weights`: whether they are to be there;
+    `consolidated`: whether Mistral's layout goes before the usual one, as it does where no format is asked for.
+    """
     for name in _JSON:
         if (folder / name).is_file():
             yield from _told(folder / name, _mapping)
     if weights:
-        yield from _weights_faults(folder)
+        yield from _weights_faults(folder, _named_so(folder, _CONSOLIDATED) if consolidated else [])
 
 
-def _weights_faults(folder: Path) -> Iterator[str]:
-    tensors = sorted(folder.glob("*.safetensors"))
-    others = sorted(file for kind in _OTHERS for file in folder.glob(kind))
-    index = folder / INDEX
+def _weights_faults(folder: Path, consolidated: list[Path]) -> Iterator[str]:
+    tensors = consolidated or _named_so(folder, "*.safetensors")
+    others = [file for kind in _OTHERS for file in _named_so(folder, kind)]
+    index = folder / (_CONSOLIDATED_INDEX if consolidated else INDEX)
     if index.is_file() and (tensors or not others):
         yield from _told(index, _named_files)
         # What lies beside them, such as the same weights in another layout, vLLM does not read.
@@ -50,9 +54,14 @@ def _weights_faults(folder: Path) -> Iterator[str]:
         yield f"{folder} holds no weights, neither .safetensors nor .bin, .pt or .gguf: {_AGAIN}"
     for file in tensors or others:
         if not file.is_file():
-            yield f"{file} is missing, and {INDEX} names it: {_AGAIN}"
+            yield f"{file} is missing, and {index.name} names it: {_AGAIN}"
         else:
             yield from _told(file, _header if file.suffix == ".safetensors" else _start)
+
+
+def _named_so(folder: Path, pattern: str) -> list[Path]:
+    """Without those that a Mac puts beside its own, `._NAME`."""
+    return sorted(file for file in folder.glob(pattern) if not file.name.startswith("."))
 
 
 def _named_by(index: Path) -> list[Path]:

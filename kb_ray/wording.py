@@ -1,7 +1,7 @@
 """Which text and which code a run's traces follow from: one hash over the files that decide them.
 
-Two runs with the same one would say the same of the same verdict and find the same code in the same answer. Does not
-know what is said or found.
+Two runs with the same one would say the same of the same verdict, find the same code in the same answer, and read the
+same program alike. Does not know what is said or found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).parent
-_DECIDING = ("categories.py", "extract.py", "extraction", "prompts", "refine.py")
+_DECIDING = (
+    "categories.py", "extract.py", "extraction", "prompts", "refine.py",
+    "tasks/entry_point.py", "tasks/program.py", "tasks/shapes.py", "tasks/signature.py",
+)  # fmt: skip
 _KINDS = frozenset({".py", ".md", ".toml"})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kb_ray.evaluation.attempts import Key, keys_of
 from kb_ray.records import Record
+from kb_ray.traces.left_out import left_out
 from kb_ray.traces.plans import Pairs, read_plans
 from kb_ray.traces.reading import Survey
 from kb_ray.traces.resume import finished
@@ -56,7 +57,7 @@ def coverage(
 ) -> Coverage | None:
     """Of the episodes `chosen`, or of all that any start of the run planned, those that are `there`.
 
-    Without tasks that a start left out as flagged. None where there is no plan. StoreError where the store fails.
+    Without those of tasks that were left out as flagged. None where there is no plan. StoreError where the store fails.
     """
     plans, damaged = read_plans(store)
     starts = read_starts(store)
@@ -64,9 +65,8 @@ def coverage(
         planned, damaged = frozenset(chosen), []
     else:
         planned = frozenset[Key]().union(*plans.values())
-    left_out = {task_id for start in starts for task_id in start.left_out}
     there = frozenset(there)
-    wanted = {key for key in planned if key in there or key[0] not in left_out}
+    wanted = (planned - left_out(starts, plans)) | (planned & there)
     if not wanted and not damaged:
         return None
     return Coverage(

@@ -25,6 +25,8 @@ BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 RETRY_AFTER_MAX_S = 120.0
 """The longest wait that a server's Retry-After may ask for."""
+LONGEST_ANSWER = 64 << 20
+"""Bytes of one answer that are read: many times what a whole window of tokens takes, with their probabilities."""
 T = TypeVar("T")
 
 
@@ -92,7 +94,8 @@ class Posting:
         self._under_way[client] += 1
         try:
             async with asyncio.timeout(self._tries.timeout_s):
-                response = await client.post(f"{self.url}/{path}", json=body)
+                async with client.stream("POST", f"{self.url}/{path}", json=body) as response:
+                    content = await _content(response)
         except TimeoutError:
             raise _Transient(f"nothing for {self._tries.timeout_s:g} s") from None
         except httpx.RequestError as error:
@@ -100,16 +103,26 @@ class Posting:
         finally:
             self._under_way[client] -= 1
         if response.is_success:
-            return response.content
+            return content
         if wire.may_retry(response.status_code):
-            what = f"status {response.status_code}: {wire.words(response.content)}"
+            what = f"status {response.status_code}: {wire.words(content)}"
             raise _Transient(what, retry_after_s(response.headers.get("retry-after"), _now()))
-        raise wire.refusal(response.status_code, response.content, self.shown)
+        raise wire.refusal(response.status_code, content, self.shown)
 
     async def aclose(self) -> None:
         """Closes the connections."""
         for client in self._clients:
             await client.aclose()
+
+
+async def _content(response: httpx.Response) -> bytes:
+    """The body. Transient where it has no end."""
+    read = bytearray()
+    async for piece in response.aiter_bytes():
+        read += piece
+        if len(read) > LONGEST_ANSWER:
+            raise _Transient(f"more than {LONGEST_ANSWER >> 20} MiB")
+    return bytes(read)
 
 
 def _clients(headers: dict[str, str], connections: int) -> tuple[httpx.AsyncClient, ...]:

@@ -23,6 +23,9 @@ _CONTEXT = re.compile(
     r"context[ _]length|max_model_len|maximum model length|context (window|size)|prompt is too long", re.I
 )
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, as JSON may spell it: no request and no file can hold it."""
+_MOST_TOKENS = 1 << 31
 
 
 class Malformed(Exception):
@@ -68,7 +71,11 @@ def token_count(answer: bytes) -> int:
 
 
 def _sent(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+    return [{"role": message.role, "content": _whole(message.content)} for message in messages]
+
+
+def _whole(text: str) -> str:
+    return _HALF.sub("\ufffd", text)
 
 
 def completion(answer: bytes, *, model: str, sampling: Sampling) -> Completion:
@@ -80,7 +87,7 @@ def completion(answer: bytes, *, model: str, sampling: Sampling) -> Completion:
     message = choices[0].get("message")
     if not isinstance(message, dict):
         raise Malformed("a choice without a message")
-    finish_reason = str(choices[0].get("finish_reason") or "unknown")
+    finish_reason = _whole(str(choices[0].get("finish_reason") or "unknown"))
     text, reasoning = _text_and_reasoning(message, cut=finish_reason == "length")
     return Completion(
         text=text,
@@ -106,16 +113,19 @@ def _text_and_reasoning(message: dict[str, Any], *, cut: bool) -> tuple[str, str
     for name in ("reasoning", "reasoning_content"):
         reasoning = message.get(name)
         if isinstance(reasoning, str) and reasoning:
-            return content or "", reasoning
-    return split_reasoning(content or "", cut=cut)
+            return _whole(content or ""), _whole(reasoning)
+    return split_reasoning(_whole(content or ""), cut=cut)
 
 
 def _usage(usage: Any) -> Usage:
+    """What a server counted; 0 for what is no count."""
     counts = usage if isinstance(usage, dict) else {}
 
     def count(name: str) -> int:
         value = counts.get(name)
-        return value if isinstance(value, int) else 0
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS:
+            return value
+        return 0
 
     return Usage(prompt_tokens=count("prompt_tokens"), completion_tokens=count("completion_tokens"))
 
@@ -170,7 +180,7 @@ def words(answer: bytes) -> str:
     """What an error body says, as one bounded line."""
     try:
         data: Any = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = answer.decode("utf-8", "replace")
     for key in ("error", "message", "detail"):
         if isinstance(data, dict) and key in data:
@@ -187,7 +197,8 @@ def json_object(answer: bytes) -> dict[str, Any]:
     """The JSON object that `answer` is. Malformed when it is none."""
     try:
         data = json.loads(answer)
-    except ValueError:
+    # The second is of JSON that nests without end.
+    except (ValueError, RecursionError):
         raise Malformed("an answer that is no JSON") from None
     if not isinstance(data, dict):
         raise Malformed("an answer that is no JSON object")

@@ -18,10 +18,14 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectionError,
+    CredentialRetrievalError,
     HTTPClientError,
     IncompleteReadError,
+    LoginError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
 )
 
 from kb_ray.errors import ConfigError, StoreError
@@ -45,6 +49,10 @@ _WORK = Config(
     max_pool_connections=_CONNECTIONS,
     retries={"mode": "standard", "total_max_attempts": 4},
 )
+_FAILURES = (BotoCoreError, ClientError, RuntimeError)
+"""The last is what botocore raises for credentials that are renewed and still expired."""
+_NOT_RENEWED = (CredentialRetrievalError, LoginError, SSOError, TokenRetrievalError)
+"""Whoever hands credentials out gave none this time: a login that is over, a process or service that failed."""
 _EXISTS = frozenset({"PreconditionFailed", "412"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
@@ -85,7 +93,7 @@ class S3Store:
                 self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
             else:
                 self._create_in_parts(name, data)
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             if _code(error) in _EXISTS:
                 return False
             raise self._failure(error) from error
@@ -100,7 +108,7 @@ class S3Store:
             else:
                 by = TransferConfig(multipart_threshold=_IN_PARTS, preferred_transfer_client="classic")
                 self._client.upload_fileobj(io.BytesIO(data), self._bucket, name, Config=by)
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
 
     def get(self, key: str) -> bytes | None:
@@ -113,7 +121,7 @@ class S3Store:
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
             return bytes(answer["Body"].read()), str(answer.get("ETag", ""))
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             if _code(error) in _MISSING:
                 return None
             raise self._failure(error) from error
@@ -123,7 +131,7 @@ class S3Store:
         name = self._prefix + key
         try:
             answer = self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfMatch=version)
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             if _code(error) in _EXISTS | _MISSING:
                 return None
             raise self._failure(error) from error
@@ -140,7 +148,7 @@ class S3Store:
         try:
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
                 found += [entry["Key"][len(self._prefix) :] for entry in page.get("Contents", ())]
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
         return sorted(found)
 
@@ -148,7 +156,7 @@ class S3Store:
         """See Store."""
         try:
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
 
     def check_writable(self) -> None:
@@ -158,7 +166,7 @@ class S3Store:
         try:
             client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
             client.put_object(Bucket=self._bucket, Key=key, Body=b"", IfMatch='"' + "0" * 32 + '"')
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             if _code(error) in _EXISTS | _MISSING:
                 return
             raise ConfigError(str(self._failure(error))) from error
@@ -173,7 +181,7 @@ class S3Store:
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=byte_range)
             data = bytes(answer["Body"].read())
-        except (BotoCoreError, ClientError) as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
         # `bytes 0-99/1234`; a server that ignores ranges sends the whole object and no such header.
         size = answer.get("ContentRange", "").rpartition("/")[2]
@@ -194,7 +202,7 @@ class S3Store:
                 parts.append(told | {"PartNumber": number})
             client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
         except BaseException:
-            with suppress(BotoCoreError, ClientError):
+            with suppress(*_FAILURES):
                 client.abort_multipart_upload(**upload)
             raise
 
@@ -213,15 +221,19 @@ class S3Store:
     def _where(self) -> str:
         return self._endpoint or "Amazon S3"
 
-    def _failure(self, error: BotoCoreError | ClientError) -> StoreError:
+    def _failure(self, error: Exception) -> StoreError:
+        if isinstance(error, RuntimeError) and "credentials" not in str(error).lower():
+            raise error
         if _code(error) in _EXPIRED:
             self._look_for_new_credentials()
         kind = StoreUnavailable if _may_pass(error) else StoreRefused
         return kind(f"trace store {self.uri}: {self._explain(error)}")
 
-    def _explain(self, error: BotoCoreError | ClientError) -> str:
+    def _explain(self, error: Exception) -> str:
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
             return "no AWS credentials, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE"
+        if _not_renewed(error):
+            return f"credentials have expired or cannot be had, renew them or log in again ({one_line(error)})"
         if isinstance(error, ConnectionError | HTTPClientError):
             return f"{self._where()} does not answer, check the server and AWS_ENDPOINT_URL ({one_line(error)})"
         return _ADVICE.get(_code(error)) or f"{self._where()} refused: {one_line(error)}"
@@ -265,12 +277,16 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _code(error: BotoCoreError | ClientError) -> str:
+def _code(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
-def _may_pass(error: BotoCoreError | ClientError) -> bool:
-    if isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError):
+def _not_renewed(error: Exception) -> bool:
+    return isinstance(error, (*_NOT_RENEWED, RuntimeError))
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError) or _not_renewed(error):
         return True
     if not isinstance(error, ClientError):
         return False

@@ -13,7 +13,7 @@ from kb_ray.records import REDONE_ON_RESUME
 from kb_ray.traces.plans import Pairs
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.starts import Start
-from kb_ray.verifying.findings import MARK_BYTES, TASK_FIELDS, WORKED_OUT, Fault, FileRows, Row, named
+from kb_ray.verifying.findings import MARK_BYTES, READ_OUT, TASK_FIELDS, Fault, FileRows, Row, named
 
 _RULE = "readers take the first"
 
@@ -30,7 +30,7 @@ _STOPPED = frozenset({"signal", "budget", "failing"})
 
 @dataclass
 class Ledger:
-    """All rows so far. `one_version`: this kb_ray wrote them, and works the same out of a program each time."""
+    """All rows so far. `one_version`: a kb_ray that reads programs as this one does wrote them."""
 
     one_version: bool = False
     rows: int = 0
@@ -38,6 +38,7 @@ class Ledger:
     repeated: int = 0
     _attempts: dict[tuple[str, int], dict[int, _Known]] = field(default_factory=dict)
     _tasks: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    _described: dict[str, list[Row]] = field(default_factory=dict)
 
     def add(self, file: FileRows) -> Iterator[Fault]:
         """Takes a file's rows; what is wrong with them beside earlier ones. Exhaust it."""
@@ -82,6 +83,15 @@ class Ledger:
                     yield Fault(kind="attempt", part=known.key, episode=named(known.row), what=why)
                 if known.row.correct and known.row.stop_reason not in REDONE_ON_RESUME:
                     solved = number if solved is None else solved
+
+    def described_otherwise(self) -> Iterator[str]:
+        """A line for each thing that episodes say of one task in several ways, and that decides no verdict: what
+        `--tasks` names may have changed between two starts."""
+        for name, rows in sorted(self._described.items()):
+            yield (
+                f"{len(rows)} episodes say another {name} of their task than earlier ones, first {named(rows[0])}: the "
+                "source of tasks changed between starts, or the store was changed"
+            )
 
     def in_order(self) -> Iterator[list[Row]]:
         """The attempts of each episode."""
@@ -151,9 +161,12 @@ class Ledger:
 
     def _task(self, row: Row, key: str) -> Iterator[Fault]:
         first, where = self._tasks.setdefault(row.task_id, (row.task, key))
-        others = [name for name in _differing(first, row.task) if self.one_version or name not in WORKED_OUT]
-        if others:
-            what = f"its task has another {', '.join(others)} than in {where}"
+        others = list(_differing(first, row.task))
+        wrong = [name for name in others if name == "reference_code" or (name in READ_OUT and self.one_version)]
+        for name in (name for name in others if name not in (*READ_OUT, "reference_code")):
+            self._described.setdefault(name, []).append(row)
+        if wrong:
+            what = f"its task has another {', '.join(wrong)} than in {where}"
             yield Fault(kind="task", part=key, episode=named(row), what=what)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.traces import layout
 from kb_ray.traces.columns import SCHEMA_VERSION
+from kb_ray.traces.left_out import left_out
 from kb_ray.traces.part_index import FACTS, read_index
 from kb_ray.traces.plans import PLANS_PREFIX, Pairs, read_plans
 from kb_ray.traces.resume import read_columns
@@ -148,9 +149,9 @@ def _sum_up(
 ) -> Soundness:  # fmt: skip
     lost = list(ledger.lost(plans, starts))
     gone = {fault.episode for fault in lost}
-    missing = [f"{task_id} sample {sample}" for task_id, sample in ledger.missing(plans)]
-    left_out = {task_id for start in starts for task_id in start.left_out}
-    waited = [name for name in missing if name not in gone and name.rpartition(" sample ")[0] not in left_out]
+    unwanted = left_out(starts, plans)
+    missing = [f"{pair[0]} sample {pair[1]}" for pair in ledger.missing(plans) if pair not in unwanted]
+    waited = [name for name in missing if name not in gone]
     every = (*faults, *lost)
     unfinished = bool(waited or lost or ledger.to_redo)
     return Soundness(
@@ -168,15 +169,14 @@ def _sum_up(
         repeated=ledger.repeated,
         faults=every,
         notes=(
-            *_notes(store, run, ledger, plans, left_out),
+            *_notes(store, run, ledger, plans, len({task_id for task_id, _ in unwanted})),
+            *ledger.described_otherwise(),
             *odd_moments(ledger.in_order(), run, starts, datetime.now(UTC)),
         ),
     )
 
 
-def _notes(
-    store: Store, run: RunInfo | None, ledger: Ledger, plans: dict[str, Pairs], left_out: set[str]
-) -> Iterator[str]:
+def _notes(store: Store, run: RunInfo | None, ledger: Ledger, plans: dict[str, Pairs], flagged: int) -> Iterator[str]:
     if run is None:
         yield "no run.json: identities are not checked"
     elif rules_of(run).rejudged:
@@ -192,7 +192,7 @@ def _notes(
         yield f"nothing under {PLANS_PREFIX}: nobody can say which episodes are missing"
     elif more := ledger.unplanned(plans):
         yield f"{more} episodes are in no plan: they are from before plans were kept, or from another store"
-    if left_out:
-        yield f"{len(left_out)} tasks were left out, since they are flagged"
+    if flagged:
+        yield f"{flagged} tasks were left out, since they are flagged"
     if isinstance(store, LocalStore) and (halves := store.leftovers()):
         yield f"{len(halves)} half-written files (.tmp-*) of killed writers: nothing reads them, they may be removed"

@@ -23,8 +23,8 @@ REPLACED = "\ufffd"
 """Stands for half a surrogate pair in a file: hashes over such a text cannot be made again."""
 TASK_FIELDS = tuple(name for name in Task.model_fields if name != "task_id")
 """What episodes of one task say of it, each the same."""
-WORKED_OUT = frozenset({"level", "style", "entry_point", "init_convention", "input_shapes"})
-"""Of these, what kb_ray finds in the program where the source does not say it: another version may find another."""
+READ_OUT = frozenset({"style", "entry_point", "init_convention", "input_shapes"})
+"""Of these, how its program is used: what kb_ray reads out of it, which another version may do otherwise."""
 MARK_BYTES = 8
 
 

@@ -19,7 +19,7 @@ from kb_ray.traces import s3
 from kb_ray.traces.run import RunInfo, open_run
 from kb_ray.traces.store import Store, StoreRefused, StoreUnavailable, open_store
 from tests.chaos.faulty_s3 import Fault, faulty
-from tests.fixtures_s3 import S3Server, free_ports
+from tests.fixtures_s3 import ADMIN, S3Server, free_ports
 from tests.unit.traces.store_contract import StoreContract
 
 
@@ -243,3 +243,37 @@ def test_a_server_that_is_away_is_an_outage_not_a_mistake(store: Store, monkeypa
     away = open_store(store.uri, endpoint_url=f"http://127.0.0.1:{free_ports(1)[0]}")
     with pytest.raises(StoreUnavailable, match="does not answer"):
         away.put_if_absent("parts/a", b"1")
+
+
+HANDS_OUT = """#!/bin/sh
+# As a login does: what it hands out is always about to expire, so that it is asked each time.
+case "$(cat {state})" in
+  over) echo "log in again" >&2; exit 1 ;;
+  old) expires=2020-01-01T00:00:00Z ;;
+  *) expires=$(date -u -d '+5 minutes' +%Y-%m-%dT%H:%M:%SZ) ;;
+esac
+echo '{{"Version": 1, "AccessKeyId": "{key}", "SecretAccessKey": "{secret}", "Expiration": "'$expires'"}}'
+"""
+
+
+@pytest.mark.parametrize("trouble", ["over", "old"])
+def test_credentials_that_nobody_hands_out_any_more_are_waited_for(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    state, script, config = tmp_path / "state", tmp_path / "hand-out", tmp_path / "config"
+    script.write_text(HANDS_OUT.format(state=state, key=ADMIN[0], secret=ADMIN[1]))
+    script.chmod(0o755)
+    config.write_text(f"[default]\ncredential_process = {script}\nregion = us-east-1\n")
+    state.write_text("fine")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    store = open_store(f"s3://{s3_server.bucket}/{uuid.uuid4().hex}/run")
+    assert store.put_if_absent("parts/a", b"1")
+    state.write_text(trouble)
+    with pytest.raises(StoreUnavailable, match=r"credentials have expired or cannot be had, renew them or log in"):
+        store.put_if_absent("parts/b", b"2")
+    state.write_text("fine")
+    assert store.put_if_absent("parts/b", b"2")

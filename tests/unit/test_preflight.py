@@ -109,6 +109,8 @@ async def test_a_run_here_that_needs_a_gpu_is_refused_before_ray_starts(
         raise _Joins(f"{address}")
 
     monkeypatch.setattr(cluster, "connect", connect)
+    monkeypatch.setattr(cluster, "local_gpus", lambda: 0)
+    monkeypatch.setattr(cluster, "unseen_gpus", lambda: False)
     seen = r"no NVIDIA GPU is seen on this machine .* name one with --ray-address, or give --device cpu"
     with pytest.raises(ConfigError, match=f"^--device cuda: {seen}"):
         await ready(device="cuda", dry_run=False)
@@ -121,9 +123,11 @@ async def test_a_run_here_that_needs_a_gpu_is_refused_before_ray_starts(
     for asks in ({"ray_address": "10.0.0.1:1"}, {"bench_workers": "0:8"}, {"device": "cpu"}):
         with pytest.raises(_Joins):
             await ready(**{"device": "cuda", "dry_run": False} | asks)
-    monkeypatch.setattr(cluster, "local_gpus", lambda: 1)
-    with pytest.raises(_Joins):
-        await ready(device="cuda", dry_run=False)
+    for seen_or_not in ("local_gpus", "unseen_gpus"):
+        with monkeypatch.context() as there:
+            there.setattr(cluster, seen_or_not, lambda: 1)
+            with pytest.raises(_Joins):
+                await ready(device="cuda", dry_run=False)
 
 
 class _Joins(Exception):

@@ -57,6 +57,16 @@ def test_serving_stays_off_nodes_kept_for_others_unless_told_otherwise() -> None
     assert args["ingress_deployment_config"]["ray_actor_options"]["label_selector"] == app.NODES
 
 
+@pytest.mark.parametrize(
+    ("models", "seconds"),
+    [([{}], 20.0), ([{"graceful_shutdown_timeout_s": 5}], 5.0), ([{}, {"graceful_shutdown_timeout_s": "700"}], 700.0)],
+)
+def test_the_front_leaves_no_sooner_than_its_slowest_model(models: list[dict[str, Any]], seconds: float) -> None:
+    args = {"models": [{"model_id": f"m{n}", "source": "s", "deployment": d} for n, d in enumerate(models)]}
+    front = app.serving_args(app.parse(args))["ingress_deployment_config"]
+    assert front["graceful_shutdown_timeout_s"] == seconds
+
+
 def test_a_repository_or_prefix_is_passed_on_as_it_is() -> None:
     for source in ("org/model", "s3://bucket/model"):
         assert _config(source=source)["model_loading_config"]["model_source"] == source
@@ -158,6 +168,7 @@ def test_options_of_a_deployment_that_serve_takes_are_taken() -> None:
     taken = {
         "max_constructor_retry_count": 1, "health_check_timeout_s": 60, "num_replicas": "auto",
         "request_router_config": router, "ray_actor_options": {"num_cpus": 0, "label_selector": {"a": "b"}},
+        "placement_group_bundle_label_selector": [{"kb-pool": "serve"}],
     }  # fmt: skip
     assert list(app.faults(model(deployment=taken, accelerator="A100-80G"))) == []
 

@@ -8,7 +8,7 @@ import yaml
 from kb_ray.errors import ConfigError
 from kb_ray.serve import _check_vllm
 from kb_ray.serve_file import FOLDER, find, read
-from kb_ray.serve_needs import Need, explain, missing, needs
+from kb_ray.serve_needs import Need, explain, missing, needs, telling
 
 NODE = {"GPU": 8.0, "accelerator_type:H100": 1.0}
 
@@ -48,6 +48,7 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
         ("huggingface_hub.errors.GatedRepoError: 403", "HF_TOKEN"),
         ("evaluation over HTTP on 0.0.0.0 needs a token: set KB_BENCH_TOKEN", "KB_BENCH_TOKEN"),
         ("ValueError: While loading /a, expected target modules in {'q_proj'} but received ['conv1'].", "merge it"),
+        ("kb_ray.serve_weights.NotHere: no model of m in /models/m: put it there", "builds the application"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("SafetensorError: Error while deserializing header: incomplete metadata", "download it again"),
         ("EngineArgs.__init__() got an unexpected keyword argument 'max_modellen'", "none of this vLLM"),
@@ -55,6 +56,7 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
 )
 def test_usual_failures_are_explained(log: str, word: str) -> None:
     assert word in (explain(log) or "")
+    assert telling(f"so it begins\n{log}") == [log]
     assert explain("something else") is None
 
 

@@ -27,20 +27,20 @@ def tensors(path: Path, size: int = 8) -> None:
 
 
 def whole(folder: Path) -> Path:
-    """A model in two files, and the same weights in another layout beside them, which is not read."""
+    """A model in two files, and one of a Mac's beside them that is none."""
     folder.mkdir()
     for name in ("config.json", "tokenizer.json"):
         (folder / name).write_text("{}")
     tensors(folder / ONE)
     tensors(folder / TWO, 0)
     (folder / INDEX).write_text(json.dumps({"weight_map": {"w": ONE, "v": TWO, "u": TWO}}))
-    (folder / "consolidated.safetensors").write_bytes(POINTER)
+    (folder / "._model.safetensors").write_bytes(b"Mac OS X")
     return folder
 
 
 def in_one(folder: Path, name: str = "model.safetensors") -> Path:
     whole(folder)
-    for file in (ONE, TWO, INDEX, "consolidated.safetensors"):
+    for file in (ONE, TWO, INDEX):
         (folder / file).unlink()
     tensors(folder / name)
     return folder
@@ -50,6 +50,20 @@ def test_a_whole_model_passes(tmp_path: Path) -> None:
     assert list(faults(whole(tmp_path / "two"))) == []
     assert list(faults(in_one(tmp_path / "one"))) == []
     assert list(faults(in_one(tmp_path / "gguf", "m.gguf"))) == []
+
+
+def test_where_mistrals_layout_lies_there_it_alone_is_read(tmp_path: Path) -> None:
+    folder = whole(tmp_path / "both")
+    tensors(folder / "consolidated.safetensors")
+    (folder / ONE).write_bytes(POINTER)
+    assert list(faults(folder)) == []
+    assert [ONE in fault for fault in faults(folder, consolidated=False)] == [True]
+    (folder / TWO).unlink()
+    (folder / "consolidated.safetensors").write_bytes(POINTER)
+    assert [str(folder / "consolidated.safetensors") in fault for fault in faults(folder)] == [True]
+    (folder / "consolidated.safetensors.index.json").write_text('{"weight_map": {"w": "consolidated-2.safetensors"}}')
+    [missing] = faults(folder)
+    assert "consolidated-2.safetensors is missing, and consolidated.safetensors.index.json names it" in missing
 
 
 def _cut(name: str) -> Callable[[Path], object]:
@@ -129,7 +143,7 @@ def test_damage_is_told_by_the_check_and_before_ray_starts(
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setattr(serve, "_check_vllm", lambda config: None)
     monkeypatch.setattr("kb_ray.cluster.connect", lambda *_: pytest.fail("Ray was started"))
-    assert serve.main([file, "--port", "0"]) == 2
+    assert serve.main([file, "--port", str(free_port())]) == 2
     assert capsys.readouterr().err.startswith(said)
     assert serve.main([str(_file(tmp_path, str(folder), load_format="dummy")), "--check"]) == 0
 
@@ -150,7 +164,7 @@ def test_a_folder_that_is_not_here_is_a_note_of_the_check_and_refused_where_ray_
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setattr(serve, "_check_vllm", lambda config: None)
     monkeypatch.setattr("kb_ray.cluster.connect", lambda *_: pytest.fail("Ray was started"))
-    assert serve.main([file, "--port", "0"]) == 2
+    assert serve.main([file, "--port", str(free_port())]) == 2
     assert "error: no model of smollm2-135m-instruct in" in capsys.readouterr().err
 
 

@@ -280,3 +280,13 @@ def test_an_attempt_that_others_came_after_and_that_is_gone_is_lost(store: Store
     assert (fault.kind, fault.what) == ("lost", "1 of the attempts before it are not here")
     add(store, lambda _: renamed(first, **redone, messages=opening, attempt=2))
     assert check(store).faults == ()
+
+
+async def test_a_task_that_was_left_out_is_missing_once_a_later_start_is_asked_for_it(tmp_path: Path) -> None:
+    store = await sound_store(tmp_path, 5, planned=6)
+    first = json.loads(store.get(change_start(store, left_out=["folder/t5"], planned=6)) or b"")
+    assert (check(store).state, check(store).missing) == ("complete", ())
+    later = json.dumps(first | {"left_out": [], "ending": "signal"}).encode()
+    store.replace(f"{STARTS_PREFIX}start-29991231T235959Z-00000000.json", later)
+    found = check(store)
+    assert (found.state, len(found.missing), found.sound) == ("unfinished", 1, True)
