@@ -50,6 +50,8 @@ class OpenAICompleter:
         self.window: int | None = None
         self._told: str | None = None
         """The name in the first answer."""
+        self._known_by_it = False
+        """Whether the model was still served under its own name when another one came first."""
         self._counts: Literal["chat", "text"] | None = "chat"
         self._has_key = bool(api_key)
 
@@ -62,6 +64,8 @@ class OpenAICompleter:
         read = partial(self._read, sampling=request.sampling)
         body = wire.request_body(request, self.model)
         answer, seconds = await self._server.post("chat/completions", body, read, f"model {self.model}")
+        if self._told not in (None, self.model) and not self._known_by_it:
+            await self._refuse_one_gone()
         return answer.model_copy(update={"latency_s": seconds})
 
     def _read(self, answer: bytes, sampling: Sampling) -> Completion:
@@ -74,6 +78,22 @@ class OpenAICompleter:
                 "serve the model again, and start the run again for what is missing"
             )
         return wire.completion(answer, model=self.model, sampling=sampling)
+
+    async def _refuse_one_gone(self) -> None:
+        """ModelError where answers have another name and the model is not listed any more: another one came in its
+        place before the first answer. Where the server does not list, nobody can tell."""
+        try:
+            async with asyncio.timeout(COUNT_TIMEOUT_S):
+                response = await self._server.http.get(f"{self._server.url}/models")
+            listed = [info.model for info in wire.models(response.content)] if response.is_success else []
+        except (TimeoutError, httpx.RequestError, wire.Malformed):
+            return
+        if listed and self.model not in listed:
+            raise ModelError(
+                f"model {self.model} at {self.base_url}: the answer is of {self._told}, and {', '.join(listed)} is "
+                "served there now; serve the model again, and start the run again for what is missing"
+            )
+        self._known_by_it = bool(listed)
 
     async def count_tokens(self, messages: Sequence[Message]) -> int | None:
         """What the server's own tokenizer makes of `messages`, by vLLM's POST /tokenize beside /v1.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from model_server import ModelServer, answers, says
+from model_server import ModelServer, answers, says, serves
 
 from kb_ray.errors import ModelError
 from kb_ray.model import posting
@@ -73,3 +73,20 @@ async def test_an_answer_without_end_is_read_up_to_a_bound_and_tried_again(
     server.replies = [answers("x" * (2 << 20))]
     with pytest.raises(ModelError, match=r"the last gave more than 1 MiB$"):
         await completer.complete(asked("x"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "refused"),
+    [(serves("other"), True), (serves("m", "other"), False), (says(404, "no"), False), (says(200, "no list"), False)],
+    ids=["another", "still there", "no route", "no list"],
+)
+async def test_a_model_that_was_replaced_before_its_first_answer_gives_none_under_its_name(
+    server: ModelServer, completer: OpenAICompleter, listed: Any, refused: bool
+) -> None:
+    server.replies = [answers("no", model="other"), listed, answers("again", model="other"), listed]
+    if not refused:
+        assert (await completer.complete(asked("x"))).text == "no"
+        return
+    for _ in range(2):
+        with pytest.raises(ModelError, match="the answer is of other, and other is served there now; serve the model"):
+            await completer.complete(asked("x"))

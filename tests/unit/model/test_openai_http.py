@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from model_server import ModelServer, answers, drips, hangs, resets, says
+from model_server import ModelServer, answers, drips, hangs, resets, says, serves
 
 from kb_ray.errors import ContextError, ModelError
 from kb_ray.model import posting
@@ -221,7 +221,8 @@ def test_retry_after_is_read_as_seconds_or_date(header: str | None, seconds: flo
 async def test_an_answer_of_another_model_than_before_is_none(server: ModelServer) -> None:
     completer = OpenAICompleter(server.url, "m", max_retries=0)
     request = Request(messages=(Message(role="user", content="hi"),), task_id="t")
-    server.replies = [answers(), answers(model="m-2026-01-02"), answers(model="m-2026-01-02"), answers(model="m")]
+    longer = answers(model="m-2026-01-02")
+    server.replies = [answers(), longer, serves("m"), longer, answers(model="m")]
     assert [(await completer.complete(request)).model for _ in range(4)] == ["m"] * 4, "a longer name is the same model"
     server.replies = [answers("no", model="other")]
     with pytest.raises(ModelError, match="the answer is of other, earlier ones were of m-2026-01-02"):
