@@ -18,7 +18,7 @@ import socket
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,12 @@ QUEUE = 48
 SAMPLE_S = 2.0
 SHAPES = {name: {"shape": list(candidates.TINY), "dtype": "float32"} for name in "xy"}
 REFERENCE = "import torch\n\n\ndef reference_impl(x, y):\n    return torch.relu(x + y)\n"
-ROLES = ("ServeReplica:bench", "ProxyActor", "BenchActor", "bench.child.judge", "bench.child.zygote")
+ZYGOTE = "bench.child.zygote"
+ROLES = ("ServeReplica:bench", "ProxyActor", "BenchActor", "bench.child.judge", ZYGOTE)
+FLAT = 0.05
+"""Share by which memory may be higher in the second half of a run than in the first."""
+BAD = ("lost", "faults", "came_early_after_429", "not_flat")
+"""What of a report fails it where there is any."""
 
 
 class Watched(httpx.AsyncHTTPTransport):
@@ -159,8 +164,25 @@ def growth(samples: list[float]) -> dict[str, float]:
     }
 
 
+def not_flat(memory: Mapping[str, Sequence[float]]) -> list[str]:
+    """Roles whose memory grew: the second half's peak above the first half's by more than `FLAT`; and those of which
+    too little was seen to say. Counted from when a role was first there.
+
+    Candidates come and go among zygotes, so that their peak says how many met: of those it is the median.
+    """
+    found = []
+    for role, samples in memory.items():
+        there = [mib for mib in samples if mib > 0]
+        early, late = there[: len(there) // 2], there[len(there) // 2 :]
+        measure = statistics.median if role == ZYGOTE else max
+        if not early or measure(late) > (1 + FLAT) * measure(early):
+            found.append(role)
+    return found
+
+
 def main() -> int:
-    """Starts, loads, prints the report as JSON. Exit code 1 where an answer was lost, wrong or another's."""
+    """Starts, loads, prints the report as JSON. Exit code 1 where an answer was lost, wrong or another's, a client came
+    back too early, or memory grew."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.http_load", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--clients", type=int, default=64)
@@ -177,12 +199,13 @@ def main() -> int:
     finally:
         ray.shutdown()
     report = {"clients": options.clients, "requests": options.requests, "cores": os.cpu_count(), **found,
-              "memory_mib": {role: growth(samples) for role, samples in memory.items()}}  # fmt: skip
+              "memory_mib": {role: growth(samples) for role, samples in memory.items()},
+              "not_flat": not_flat(memory)}  # fmt: skip
     text = json.dumps(report, indent=1)
     print(text)
     if options.output:
         options.output.write_text(text + "\n")
-    return int(bool(report["lost"] or report["faults"] or report["came_early_after_429"]))
+    return int(any(report[bad] for bad in BAD))
 
 
 def served() -> str:

@@ -7,6 +7,7 @@ ends. Exit code: COMMAND's, 1 where no model came within `--minutes`, 2 for unus
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
 import shutil
 import sys
@@ -45,8 +46,8 @@ def wait(url: str, seconds: float) -> None:
 
 
 def _lacking(url: str) -> str | None:
-    """Why there is no model yet; None where there is one."""
-    key = os.environ.get(VLLM_API_KEY)
+    """Why there is no model yet; None where there is one. ConfigError where waiting changes nothing."""
+    key = _key()
     try:
         request = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"} if key else {})
         with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:
@@ -57,8 +58,21 @@ def _lacking(url: str) -> str | None:
         return f"status {error.code}"
     except wire.Malformed as error:
         return str(error)
+    except (http.client.InvalidURL, ValueError) as error:
+        raise ConfigError(f"{url} is no address of a model server ({error}): http://HOST:8000/v1") from None
+    except http.client.HTTPException as error:
+        # A port that speaks no HTTP, or an answer that was broken off: what is behind it is still coming up.
+        return f"no whole HTTP answer: {' '.join(str(error).split()) or type(error).__name__}"
     except OSError as error:
         return str(getattr(error, "reason", error))
+
+
+def _key() -> str:
+    """The key of the model server, or nothing. ConfigError, which does not tell it, where no header can carry it."""
+    key = os.environ.get(VLLM_API_KEY, "")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the API key has characters that no header can carry: check {VLLM_API_KEY}")
+    return key
 
 
 def main(argv: Sequence[str] | None = None) -> int:

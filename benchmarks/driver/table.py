@@ -86,7 +86,7 @@ def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         )
     if idle := run["idle"]:
         told = f"{idle['mean']:.1%}, {idle['most']:.1%}"
-        yield "actors idle while work waited, with the driver at its limit, mean and most", told, ""
+        yield "actors idle while work waited, with the driver at its limit, mean and most", told, "5 %"
     yield "longest wait for a place with the model, s", f"{run['waits']['model_queue_s']:.1f}", ""
     yield "longest verdict, waiting included, s", f"{run['waits']['bench_s']:.1f}", ""
     yield from _longest(run)

@@ -58,11 +58,11 @@ class Candidate(_Body):
 
     kernel_code: Text
     """The candidate: `ModelNew` or `triton_kernel_wrapper`, with at least one `@triton.jit` function."""
-    problem_code: Text | None = None
+    problem_code: str | None = None
     """A reference with `Model`, `get_inputs` and `get_init_inputs`."""
-    reference_torch_code: Text | None = None
+    reference_torch_code: str | None = None
     """A reference with `reference_impl`."""
-    input_shapes: dict[Text, Any] | None = Field(default=None, max_length=NAME_CHARS)
+    input_shapes: dict[str, Any] | None = None
     """With `reference_torch_code`: {"x": {"shape": [1024], "dtype": "float32"}}; left out, the reference has its own
     `input_shapes` or `get_inputs()`."""
     n_correctness: int = 5
@@ -104,6 +104,7 @@ def to_request(candidate: Candidate, limits: Limits, device: Device) -> BenchReq
     for name, code in (("kernel_code", candidate.kernel_code), reference):
         if len(code) > limits.code_chars:
             raise ConfigError(f"{name}: {len(code)} characters, {limits.code_chars} are allowed")
+    _check_names(candidate.input_shapes or {})
     try:
         return bench_request(
             candidate.kernel_code,
@@ -158,6 +159,17 @@ def _reference(candidate: Candidate) -> tuple[str, str]:
     if candidate.input_shapes is not None:
         raise ConfigError("input_shapes: goes with reference_torch_code; problem_code has get_inputs()")
     return "problem_code", candidate.problem_code
+
+
+def _check_names(shapes: Mapping[str, Any]) -> None:
+    """TaskError for names of inputs that no program has. Not the body's to refuse: it holds a batch's others too."""
+    if len(shapes) > NAME_CHARS:
+        raise TaskError(f"input_shapes: {len(shapes)} inputs, {NAME_CHARS} are allowed")
+    for name in shapes:
+        try:
+            _whole(name)
+        except ValueError as error:
+            raise TaskError(f"input_shapes: {error}") from None
 
 
 def _plain(value: Any) -> Any:

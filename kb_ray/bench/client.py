@@ -22,7 +22,7 @@ import httpx
 from kb_ray.bench.api import answer, infra_verdict
 from kb_ray.bench.fair import Priority
 from kb_ray.bench.retrying import BROKEN, Attempts, Patience
-from kb_ray.bench.unread import unread
+from kb_ray.bench.sending import TooLarge, encoded, made_long_by_its_reference, of_many, sendable, unread_verdict
 from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault
 from kb_ray.records import Verdict
@@ -69,20 +69,26 @@ class AsyncBenchClient:
 
         Cancelled, it has the candidate killed. One that nobody reads (`unread`) has its verdict without being sent.
         """
-        if (known := _known(arguments)) is not None:
-            return known
-        result: Result = await self._post("/evaluate", {**self._origin, **arguments})
+        if (verdict := unread_verdict(arguments)) is not None:
+            return _answer(verdict, arguments)
+        sent = sendable(arguments)
+        try:
+            result: Result = await self._post("/evaluate", {**self._origin, **sent})
+        except TooLarge as error:
+            if made_long_by_its_reference(sent):
+                raise ReferenceFault(str(error)) from None
+            raise
         return _restored(result)
 
     async def batch(self, requests: Sequence[Arguments]) -> list[Result]:
-        """Many in one request, answers in their order; one that our side failed at has status `infra_error`."""
-        known = [_known(arguments) for arguments in requests]
-        # What nobody reads goes empty: numbers in what the service says stay the caller's.
-        sent = [
-            dict(one) | ({} if its is None else {"kernel_code": ""}) for one, its in zip(requests, known, strict=True)
+        """Many in one request, answers in their order. One that our side failed at, or whose reference cannot be used,
+        has status `infra_error`."""
+        many = [of_many(arguments) for arguments in requests]
+        results = await self._post("/evaluate/batch", {**self._origin, "requests": [sent for sent, _ in many]})
+        return [
+            _restored(result) if verdict is None else _answer(verdict, arguments)
+            for result, (_, verdict), arguments in zip(results, many, requests, strict=True)
         ]
-        results = await self._post("/evaluate/batch", {**self._origin, "requests": sent})
-        return [_restored(result) if its is None else its for result, its in zip(results, known, strict=True)]
 
     async def stream(self, requests: Iterable[Arguments], *, ordered: bool = True) -> AsyncGenerator[Numbered]:
         """(number, mapping) of any number of requests, `at_once` under way: in their order, or as they are done.
@@ -133,12 +139,10 @@ class AsyncBenchClient:
             return _answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault)), arguments)
 
     async def _post(self, path: str, body: Result) -> Any:
-        attempts = Attempts(self._patience)
+        attempts, content = Attempts(self._patience), encoded(body)
         while True:
             try:
-                response = await self._http.post(path, json=body)
-            except UnicodeEncodeError:
-                raise ConfigError("a text of the request holds half of a surrogate pair: no request can") from None
+                response = await self._http.post(path, content=content, headers={"Content-Type": "application/json"})
             except httpx.UnsupportedProtocol as error:
                 raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
             except httpx.TransportError as error:
@@ -161,7 +165,8 @@ class AsyncBenchClient:
             return attempts.broken(retry_after, random.random()), said
         if response.headers.get("x-kb-ray-fault") == "reference":
             raise ReferenceFault(said)
-        raise ConfigError(f"{self._http.base_url} refuses: {said}")
+        refusal = TooLarge if response.status_code == 413 else ConfigError
+        raise refusal(f"{self._http.base_url} refuses: {said}")
 
 
 def _usable(token: str) -> str:
@@ -271,13 +276,6 @@ def _error(response: httpx.Response) -> str:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
         return " ".join(response.text.split())[:200] or response.reason_phrase
-
-
-def _known(arguments: Arguments) -> Result | None:
-    """The mapping of a candidate that nobody reads: sent, it would be refused on the way, and others with it."""
-    code = arguments.get("kernel_code")
-    verdict = unread(code) if isinstance(code, str) else None
-    return None if verdict is None else _answer(verdict, arguments)
 
 
 def _answer(verdict: Verdict, arguments: Arguments) -> Result:

@@ -27,6 +27,7 @@ from kb_ray.bench.door import OWNER, Door
 from kb_ray.bench.exposition import CONTENT_TYPE, Exposition
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.sending import OF_THE_REFERENCE
 from kb_ray.bench.unread import unread
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault, TaskError
 from kb_ray.records import Verdict
@@ -36,8 +37,6 @@ TROUBLE_RETRY_S = 5
 """When to come back after our side has failed."""
 FAULT = "X-KB-Ray-Fault"
 """Header of a refusal that is nobody's fault but the reference's."""
-_OF_THE_REFERENCE = frozenset({"problem_code", "reference_torch_code", "input_shapes"})
-"""Fields that a data set fills, row by row: what is wrong with one says nothing of other requests."""
 GONE = 499
 """What is noted of a request whose client left."""
 
@@ -250,7 +249,7 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> Response:
         errors = error.errors()
-        of_the_reference = not _OF_THE_REFERENCE.isdisjoint(errors[0]["loc"])
+        of_the_reference = not set(OF_THE_REFERENCE).isdisjoint(errors[0]["loc"])
         return _refused(422, problem(errors), {FAULT: "reference"} if of_the_reference else None)
 
     @app.exception_handler(ConfigError)

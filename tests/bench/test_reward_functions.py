@@ -43,7 +43,10 @@ ENDLESS = f"<triton>\n{KERNEL}{'# and so on ' * 20_000}\n</triton>"
 BAD_TASKS = {
     "no program": ("x = 1", None, "defines neither"),
     "no reference": (None, None, "is empty"),
-    "shapes that are no JSON": (ADD_RELU.reference_code, "x: 16", "input_shapes: Input should be a valid dictionary"),
+    "shapes that are no JSON": (ADD_RELU.reference_code, "x: 16", "input_shapes is not JSON"),
+    "shapes without end": (ADD_RELU.reference_code, "[" * 100_000, "input_shapes is not JSON"),
+    "shapes of no size": (ADD_RELU.reference_code, '{"x": {"shape": [NaN]}}', "a list of sizes, not [nan]"),
+    "half a character": ("x = '\ud800'", SHAPES, "reference_torch_code cannot be written as JSON"),
     "shapes of no dtype": (ADD_RELU.reference_code, '{"x": {"shape": [8], "dtype": "float31"}}', "float31"),
 }
 """(reference, shapes, what is logged) of rows of a data set that nobody can use."""
