@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"kb-pool": "!in(bench, train)"}
 """Label selector of whatever serves: any node, but those kept for evaluation or training."""
+ANSWER_LIMIT_S = 86_400.0
+"""What the front waits for one answer: the most that a run can, by --answer-timeout. Who waits no longer hangs up, and
+the model then drops the answer."""
+_FRONT = "deployments.front:Front"
 _READ_FORMATS = ("auto", "hf", "safetensors", "fastsafetensors")
 """Of vLLM's ways to load weights those that read a folder's files; `dummy` reads none."""
 
@@ -133,8 +137,9 @@ def weights_faults(args: dict[str, Any]) -> Iterator[ConfigError]:
         except serve_weights.NotHere as absent:
             yield absent
         else:
-            read = model.engine.get("load_format", "auto") in _READ_FORMATS
-            for fault in serve_weights.faults(folder, weights=read) if folder else ():
+            way = model.engine.get("load_format", "auto")
+            read = {"weights": way in _READ_FORMATS, "consolidated": way == "auto"}
+            for fault in serve_weights.faults(folder, **read) if folder else ():
                 yield ConfigError(f"model {model.model_id}: {fault}")
 
 
@@ -149,12 +154,24 @@ def serving_args(args: AppArgs) -> dict[str, Any]:
     """The argument of `ray.serve.llm.build_openai_app`, as plain data."""
     return {
         "llm_configs": [_llm_config(model) for model in args.models],
+        "ingress_cls_config": {"ingress_cls": _FRONT, "ingress_extra_kwargs": {"answer_limit_s": ANSWER_LIMIT_S}},
         "ingress_deployment_config": {
+            # By this name deployment files give options of it.
+            "name": "OpenAiIngress",
             "num_replicas": args.ingress_replicas,
+            "graceful_shutdown_timeout_s": _leaving_s(args.models),
             # The front only forwards: it must find a place beside vLLM on a machine of two cores.
             "ray_actor_options": {"num_cpus": 0, "label_selector": NODES},
         },
     }
+
+
+def _leaving_s(models: list[ModelArgs]) -> float:
+    """Seconds that the slowest of the models has to finish its answers: they pass through the front, which leaves too
+    where a file has changed."""
+    from ray.serve._private.constants import DEFAULT_GRACEFUL_SHUTDOWN_TIMEOUT_S as ray_default
+
+    return max(float(model.deployment.get("graceful_shutdown_timeout_s", ray_default)) for model in models)
 
 
 def _llm_config(model: ModelArgs) -> dict[str, Any]:

@@ -9,16 +9,40 @@ import errno
 import socket
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from kb_ray.errors import ConfigError
 
+PORTS = range(1, 65_536)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address that is all of a machine's -> one to talk to."""
 
 
 def http_options(config: dict[str, Any], host: str | None, port: int | None) -> dict[str, Any]:
-    """Serve's HTTP options: the file's, with what was asked for over them; local ones where neither says."""
+    """Serve's HTTP options: the file's, with what was asked for over them; local ones where neither says.
+
+    ConfigError for a port that is none, and for a certificate: what is served here is asked without one.
+    """
     http = {"host": "127.0.0.1", "port": 8000, **(config.get("http_options") or {})}
-    return {**http, **{key: value for key, value in (("host", host), ("port", port)) if value is not None}}
+    if http.get("ssl_certfile") or http.get("ssl_keyfile"):
+        raise ConfigError(
+            "http_options.ssl_certfile, ssl_keyfile: served from here is http alone; leave them out and put TLS in "
+            "front of it, or serve the file by `serve deploy`"
+        )
+    asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    return {**http, **asked, "port": _port(asked.get("port", http["port"]))}
+
+
+def _port(value: Any) -> int:
+    """A port as Serve reads it: it takes "8000" and 8000.0 too."""
+    try:
+        port = TypeAdapter(int).validate_python(value)
+    except ValidationError:
+        port = 0
+    if port not in PORTS:
+        # Port 0 would be one of the system's choosing, which nobody here is told.
+        raise ConfigError(f"{value!r} is no port: they go from {PORTS[0]} to {PORTS[-1]}")
+    return port
 
 
 def url(http: dict[str, Any]) -> str:
@@ -27,7 +51,8 @@ def url(http: dict[str, Any]) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """ConfigError where nothing can listen there: something else does, no such address, no right to."""
+    """ConfigError where nothing can listen there: something else does, no such address, no right to. `port`: of
+    `http_options`."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,8 +61,6 @@ def check_port(host: str, port: int) -> None:
         taken = error.errno == errno.EADDRINUSE
         what = "end what serves there, or give another --port" if taken else "give another --host or --port"
         raise ConfigError(f"cannot listen on {_bracketed(host)}:{port} ({error.strerror}): {what}") from None
-    except OverflowError:
-        raise ConfigError(f"--port {port}: ports go from 0 to 65535") from None
 
 
 def _bracketed(host: str) -> str:

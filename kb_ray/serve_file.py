@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from kb_ray.errors import ConfigError
+from kb_ray.serve_address import PORTS
 from kb_ray.serve_fields import invalid, nested_faults, secrets_within, unknown
 
 FOLDER = Path(__file__).resolve().parent.parent / "deployments"
@@ -91,9 +92,12 @@ def _serve_faults(config: Mapping[str, Any]) -> Iterator[str]:
         yield "applications is empty: there is nothing to serve"
     yield from _unknown(config)
     try:
-        ServeDeploySchema.model_validate(dict(config))
+        port = ServeDeploySchema.model_validate(dict(config)).http_options.port
     except ValidationError as error:
         yield from invalid(error)
+    else:
+        if port not in PORTS:
+            yield f"http_options.port: {port} is no port, they go from {PORTS[0]} to {PORTS[-1]}"
     # The arguments of an application are its own to look through.
     own = [{**app, "args": None} if isinstance(app, Mapping) else app for app in config["applications"]]
     yield from secrets_within({**config, "applications": own})

@@ -151,3 +151,16 @@ def test_the_table_takes_its_place_in_a_page(tmp_path: Path) -> None:
     assert text.endswith("After.\n")
     assert text.count("| resume from 95 episodes in 10 parts, s | 1.2 | 30 |") == 1
     assert "\nold\n" not in text
+
+
+def test_the_idle_actors_of_a_driver_at_its_limit_are_told_beside_their_goal() -> None:
+    run = {
+        "verdicts_per_s": 72.4, "actors_could_per_s": 80.0, "driver_cores": 0.8, "early": None, "late": None,
+        "memory": {"first_half_mib": 303, "second_half_mib": 310, "growth": 0.02},
+        "idle": {"mean": 0.078, "most": 0.14, "waited_s": 9.0}, "waits": {"model_queue_s": 0.4, "bench_s": 24.4},
+        "longest": None, "in_flight": 322, "sound": True,
+    }  # fmt: skip
+    machine = {"cores": 2, "processor": "x", "load_before": 0.0, "load_after": 1.0}
+    setting = {"episodes": 8, "actors": 2, "bench_s": 0.5, "replicas": 1, "slots": 2, "model_s": 1.0}
+    text = table.render({"machine": machine, "setting": setting, "store_kind": "a folder", "run": run})
+    assert "with the driver at its limit, mean and most | 7.8%, 14.0% | 5 % |" in text

@@ -69,6 +69,7 @@ CLUSTER: Fields = {
 }
 SERVICE: Fields = {
     "upgradeStrategy": {"type": "string"},
+    "rayClusterDeletionDelaySeconds": "integer",
     "serveConfigV2": "string",
     "rayClusterConfig": CLUSTER,
 }

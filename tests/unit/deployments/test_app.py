@@ -167,6 +167,7 @@ def test_options_of_a_deployment_that_serve_takes_are_taken() -> None:
     router = {"request_router_class": "ray.serve.llm.request_router.PrefixCacheAffinityRouter"}
     taken = {
         "max_constructor_retry_count": 1, "health_check_timeout_s": 60, "num_replicas": "auto",
+        "max_surge_percent": 100,
         "request_router_config": router, "ray_actor_options": {"num_cpus": 0, "label_selector": {"a": "b"}},
         "placement_group_bundle_label_selector": [{"kb-pool": "serve"}],
     }  # fmt: skip

@@ -90,6 +90,12 @@ def test_the_service_embeds_the_deployment_file_as_it_is() -> None:
     assert embedded["proxy_location"] == "EveryNode"
 
 
+def test_an_old_cluster_stays_until_its_answers_are_finished() -> None:
+    (model,) = yaml.safe_load(spec("RayService")["serveConfigV2"])["applications"][0]["args"]["models"]
+    assert spec("RayService")["upgradeStrategy"] == {"type": "NewCluster"}
+    assert spec("RayService")["rayClusterDeletionDelaySeconds"] >= model["deployment"]["graceful_shutdown_timeout_s"]
+
+
 def test_a_serving_pod_has_the_gpus_of_one_replica_and_the_group_as_many_pods_as_replicas() -> None:
     (model,) = yaml.safe_load(spec("RayService")["serveConfigV2"])["applications"][0]["args"]["models"]
     (group,) = cluster("RayService")["workerGroupSpecs"]

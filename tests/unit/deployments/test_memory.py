@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 import yaml
 
 from deployments import app
+from kb_ray.config import RunConfig
 from kb_ray.model.memory import fit, parameters
 from kb_ray.serve_file import FOLDER
 
+ROOT = Path(__file__).parents[3]
 PUBLISHED = Path(__file__).parent / "published"
 H100_BYTES = int(79.6 * 2**30)
 BILLIONS = {"glm45_air": 106, "gpt_oss_120b": 117, "qwen3_235b": 235, "qwen25_coder_7b": 7.6}
@@ -57,8 +60,33 @@ def test_what_does_not_fit_is_said() -> None:
     assert "enable_expert_parallel" in fit(config_of("qwen3_235b"), cut, H100_BYTES).problems[0]
 
 
-def test_an_answer_may_be_finished_before_a_replica_leaves() -> None:
+@pytest.mark.parametrize("name", [*BILLIONS, "glm45_air_and_bench"])
+def test_the_longest_answer_may_be_finished_at_the_pace_that_the_file_states(name: str) -> None:
+    text = (FOLDER / f"{name}.yaml").read_text()
+    ((said, pace),) = re.findall(r"graceful_shutdown_timeout_s: \d+  # (\d+) tokens at (\d+) a second$", text, re.M)
+    model = model_of(name)
+    assert model.engine["max_model_len"] == int(said)
+    leaving = model.deployment["graceful_shutdown_timeout_s"]
+    assert int(said) / int(pace) <= leaving, "a replica that leaves"
+    found = app.serving_args(app.AppArgs(models=[model]))
+    assert leaving <= found["ingress_deployment_config"]["graceful_shutdown_timeout_s"], "a front that leaves"
+    assert leaving <= found["ingress_cls_config"]["ingress_extra_kwargs"]["answer_limit_s"]
+
+
+def test_as_many_requests_as_a_replica_is_to_have_get_in() -> None:
     for name in BILLIONS:
         deployment = model_of(name).deployment
-        assert deployment["graceful_shutdown_timeout_s"] >= 900
         assert deployment["max_ongoing_requests"] >= deployment["autoscaling_config"]["target_ongoing_requests"]
+
+
+def test_no_run_waits_longer_for_an_answer_than_the_front() -> None:
+    (most,) = (limit.le for limit in RunConfig.model_fields["answer_timeout"].metadata if hasattr(limit, "le"))
+    assert most <= app.ANSWER_LIMIT_S
+
+
+@pytest.mark.parametrize("run", ["jobs/generate.yaml", "deployments/rayjob.yaml"])
+def test_a_run_on_a_cluster_waits_as_long_as_its_longest_answer_takes(run: str) -> None:
+    text = (ROOT / run).read_text()
+    (tokens,), (seconds,) = (re.findall(rf"{name}:? (\d+)", text) for name in ("max.tokens", "answer.timeout"))
+    (pace,) = re.findall(r"tokens at (\d+) a second", (FOLDER / "glm45_air.yaml").read_text())
+    assert int(tokens) / int(pace) < int(seconds) <= model_of("glm45_air").deployment["graceful_shutdown_timeout_s"]

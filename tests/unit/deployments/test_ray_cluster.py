@@ -1,6 +1,6 @@
 """`ray_cluster.yaml` as Ray's own launcher and autoscaler read it, against an emulated EC2.
 
-Ray's code validates and fills in the file, creates the head and bench nodes, and gives the commands that would
+Ray's code validates and fills in the file, creates the head and a node of each pool, and gives the commands that would
 set them up; those are recorded, not run. What EC2 was asked for is read back from the emulator.
 """
 
@@ -46,10 +46,11 @@ class Recorder:
 
 
 class Cluster:
-    """What Ray made of the file. `config`: as the launcher filled it in; `remote`: as the head's autoscaler has it."""
+    """What Ray made of the file. `image`: the AMI that was filled in; `config`: as the launcher filled in the rest;
+    `remote`: as the head's autoscaler has it."""
 
-    def __init__(self, ec2: Any, config: dict[str, Any], remote: Path) -> None:
-        self.ec2, self.config, self.remote = ec2, config, remote
+    def __init__(self, ec2: Any, image: str, config: dict[str, Any], remote: Path) -> None:
+        self.ec2, self.image, self.config, self.remote = ec2, image, config, remote
         self.head, self.bench, self.calls = Recorder(), Recorder(), set[str]()
 
     def instances(self, node_type: str) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The head and two bench nodes, one of them spot, created by Ray. Takes 15 seconds."""
+    """The head and a node of each pool, created by Ray. Takes 15 seconds."""
     moto = pytest.importorskip("moto", reason="pip install 'moto[ec2,iam]'")
     home = tmp_path_factory.mktemp("home")
     (home / ".ray").mkdir()
@@ -86,18 +87,18 @@ def _created(home: Path, patch: pytest.MonkeyPatch) -> Cluster:
     path.write_text(filled(image).replace("max_workers: 0  #", "max_workers: 4  #"))
     config = commands._bootstrap_config(yaml.safe_load(path.read_text()), no_config_cache=True)
 
-    made = Cluster(ec2, config, home / "remote.json")
+    made = Cluster(ec2, image, config, home / "remote.json")
     patch.setattr(time, "sleep", lambda _: None)  # the launcher waits for machines to boot
     commands.get_or_create_head_node(config, str(path), False, False, True, None, _runner=made.head)
     _, written = commands._set_up_config_for_head_node(config, commands._get_node_provider(
         config["provider"], config["cluster_name"]), False)  # fmt: skip
     made.remote.write_text(Path(written.name).read_text())
-    _grow(made, {"bench": 1, "bench_spot": 1})
+    _grow(made, {"bench": 1, "bench_spot": 1, "serve": 1, "train": 1})
     return made
 
 
 def _grow(made: Cluster, shape: dict[str, int]) -> None:
-    """What the autoscaler on the head does when bench workers wait: launch, then set up."""
+    """What the autoscaler on the head does when work waits: launch, then set up, here a bench node alone."""
     from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
     from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
     from ray.autoscaler.v2.instance_manager.node_provider import NodeProviderAdapter
@@ -166,7 +167,7 @@ def test_what_runs_in_a_pool_can_find_it_while_it_has_no_node(cluster: Cluster) 
 def test_the_head_is_a_small_on_demand_instance_with_its_role(cluster: Cluster) -> None:
     (head,) = cluster.instances("head")
     assert head["InstanceType"] == "m7i.4xlarge"
-    assert head["ImageId"] in filled(head["ImageId"])
+    assert head["ImageId"] == cluster.image
     assert head.get("InstanceLifecycle") != "spot"
     assert head["IamInstanceProfile"]["Arn"].endswith("/kb-ray-head")
     assert {key: head["MetadataOptions"][key] for key in METADATA} == METADATA
@@ -177,10 +178,21 @@ def test_a_bench_node_has_no_role_and_its_market(cluster: Cluster, node_type: st
     (node,) = cluster.instances(node_type)
     (head,) = cluster.instances("head")
     assert node["InstanceType"] == "p5.4xlarge"
-    assert node["ImageId"] == head["ImageId"]
+    assert node["ImageId"] == cluster.image
     assert "IamInstanceProfile" not in node
     assert {key: node["MetadataOptions"][key] for key in METADATA} == METADATA
     assert (node.get("InstanceLifecycle") == "spot") is spot
+    assert node["SubnetId"] == head["SubnetId"], "one zone"
+
+
+@pytest.mark.parametrize("pool", ["serve", "train"])
+def test_a_node_that_serves_or_trains_has_its_own_role_and_is_paid_for_on_demand(cluster: Cluster, pool: str) -> None:
+    (node,) = cluster.instances(pool)
+    (head,) = cluster.instances("head")
+    assert (node["InstanceType"], node["ImageId"]) == ("p5.48xlarge", cluster.image)
+    assert node["IamInstanceProfile"]["Arn"].endswith(f"/kb-ray-{pool}")
+    assert node.get("InstanceLifecycle") != "spot"
+    assert {key: node["MetadataOptions"][key] for key in METADATA} == METADATA
     assert node["SubnetId"] == head["SubnetId"], "one zone"
 
 

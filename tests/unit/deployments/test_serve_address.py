@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from ray.serve.schema import HTTPOptionsSchema
 
 from kb_ray.errors import ConfigError
 from kb_ray.serve_address import check_port, http_options, url
@@ -37,19 +38,36 @@ def test_a_port_in_use_is_said_before_anything_starts(taken: int) -> None:
 
 
 def test_a_port_that_is_none_is_said() -> None:
-    with pytest.raises(ConfigError, match="--port 99999: ports go from 0"):
-        check_port("127.0.0.1", 99999)
+    for port in (99999, 65536, 0, -1):
+        with pytest.raises(ConfigError, match=f"{port} is no port: they go from 1 to 65535"):
+            http_options({}, None, port)
+        with pytest.raises(ConfigError, match="is no port"):
+            http_options({"http_options": {"port": port}}, None, None)
+
+
+@pytest.mark.parametrize("port", ["8123", 8123.0, 8123])
+def test_a_port_is_what_serve_reads_in_the_file(port: object) -> None:
+    file = {"http_options": {"host": "127.0.0.1", "port": port}}
+    http = http_options(file, None, None)
+    assert (http["port"], type(http["port"])) == (HTTPOptionsSchema(port=port).port, int)
+    assert url(http) == "http://127.0.0.1:8123"
+
+
+def test_a_certificate_is_refused_in_one_line_with_what_to_do() -> None:
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        with pytest.raises(ConfigError, match=f"{name}.*put TLS in front of it, or serve the file by `serve deploy`$"):
+            http_options({"http_options": {name: "/etc/a.pem"}}, None, None)
 
 
 @pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
 def test_a_port_of_ipv6_is_looked_at() -> None:
-    check_port("::1", 0)
     with socket.socket(socket.AF_INET6) as listening:
         listening.bind(("::1", 0))
         listening.listen()
         port = listening.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"cannot listen on \[::1\]:{port} .*another --port"):
             check_port("::1", port)
+    check_port("::1", port)
 
 
 def test_a_machine_without_ipv6_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +112,4 @@ def test_what_is_asked_for_goes_over_the_file_and_the_file_over_what_is_local() 
     assert http_options({}, None, None) == {"host": "127.0.0.1", "port": 8000}
     file = {"http_options": {"host": "0.0.0.0", "port": 9000, "request_timeout_s": 5}}
     assert http_options(file, "::1", None) == {"host": "::1", "port": 9000, "request_timeout_s": 5}
-    assert http_options(file, None, 0)["port"] == 0
+    assert http_options(file, None, 1)["port"] == 1

@@ -38,6 +38,8 @@ def changed(*path: int | str, **fields: Any) -> dict[str, Any]:
     [
         (changed(http_option={}), r"http_option is no field .* did you mean http_options\?"),
         (changed("http_options", prot=1), r"http_options\.prot is no field .* did you mean port\?"),
+        (changed("http_options", port=0), "deployment file: http_options.port: 0 is no port, they go from 1 to 65535"),
+        (changed("http_options", port="70000"), "http_options.port: 70000 is no port"),
         (changed("http_options", port="x"), r"http_options\.port: Input should be a valid integer"),
         (
             changed("applications", 0, rout_prefix="/"),
@@ -173,6 +175,15 @@ def test_a_port_in_use_is_said_before_ray_starts(tmp_path: Path) -> None:
         f"error: cannot listen on 127.0.0.1:{port} (Address already in use): end what serves there, or give "
         "another --port\n"
     )
+
+
+def test_port_0_is_refused_before_ray_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "_check_vllm", lambda config: None)
+    monkeypatch.setattr("kb_ray.cluster.connect", lambda *_: pytest.fail("Ray was started"))
+    assert serve.main(["smollm2_cpu", "--port", "0"]) == 2
+    assert capsys.readouterr() == ("", "error: 0 is no port: they go from 1 to 65535\n")
 
 
 def test_a_head_without_cpus_promises_nodes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import subprocess
 import sys
 import threading
@@ -60,6 +61,41 @@ def test_a_server_that_is_not_there_yet_is_waited_for_and_no_longer_than_asked()
         when_served.wait("http://127.0.0.1:1/v1", 0.3)
 
 
+@contextmanager
+def speaking(answers: list[bytes]) -> Iterator[str]:
+    """A port that says these bytes in turn, the last for ever, and hangs up each time; yields its address with /v1."""
+    left = list(answers)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(left.pop(0) if len(left) > 1 else left[0])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def test_what_is_no_answer_yet_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(MODELS)}\r\n\r\n"
+    no_http, cut, nothing = b"SSH-2.0-OpenSSH_9.6\r\n", (head + MODELS[:5]).encode(), b""
+    with speaking([no_http, cut, nothing, (head + MODELS).encode()]) as url:
+        when_served.wait(url, 30)
+    assert capsys.readouterr().out == f"waiting for a model at {url}: no whole HTTP answer: SSH-2.0-OpenSSH_9.6\n"
+    with speaking([cut]) as url, pytest.raises(InfraError, match=r"HTTP answer: IncompleteRead\(5 bytes read"):
+        when_served.wait(url, 0.1)
+
+
+def test_a_key_that_no_header_can_carry_is_one_line_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "a-secret\nkey")
+    assert when_served.main(["http://127.0.0.1:1/v1", "true"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: the API key has characters that no header can carry: check VLLM_API_KEY"
+
+
 def test_a_refusal_is_not_waited_out() -> None:
     with serving([(401, "")]) as url, pytest.raises(ConfigError, match="status 401: the address and VLLM_API_KEY"):
         when_served.wait(url, 30)
@@ -79,6 +115,9 @@ def test_it_then_is_the_command_with_its_arguments_and_its_exit_code() -> None:
     ("words", "code", "said"),
     [
         (["host:8000", "true"], 2, "host:8000 is no address of a model server"),
+        (["http://127.0.0.1:80o0/v1", "true"], 2, "http://127.0.0.1:80o0/v1 is no address of a model server"),
+        (["http://[::1/v1", "true"], 2, "http://[::1/v1 is no address of a model server"),
+        (["http://.:8000/v1", "true"], 2, "http://.:8000/v1 is no address of a model server"),
         (["http://127.0.0.1:1/v1"], 2, "name a command"),
         (["http://127.0.0.1:1/v1", "no-such-program"], 2, "there is no command no-such-program"),
         (["--minutes", "0", "http://127.0.0.1:1/v1", "true"], 1, "no model at"),
