@@ -19,12 +19,13 @@ async def _evaluate(pool: BenchPool, names: str, programs: int = 4) -> list[Verd
     return list(await asyncio.gather(*(pool.evaluate(addition(f"add_{name}", programs=programs)) for name in names)))
 
 
-async def _both_ready(pool: BenchPool, names: str) -> bool:
-    """Whether two workers get ready while there is enough to do for two of them."""
+async def _both_ready(pool: BenchPool, names: str, others: asyncio.Task[list[Verdict]]) -> bool:
+    """Whether two workers get ready while there is enough to do for two of them, which there is until `others` are
+    done too: else one might leave while the last of those takes its time."""
     ready = asyncio.create_task(until(lambda: pool.stats.ready == 2, 120))
 
     async def keep_busy(name: str) -> None:
-        while not ready.done():
+        while not (ready.done() and others.done()):
             await _evaluate(pool, name, programs=50)
 
     await asyncio.gather(*map(keep_busy, names))
@@ -58,8 +59,7 @@ async def test_a_worker_that_starts_holds_up_nobody_and_one_that_leaves_finishes
         first = asyncio.create_task(_evaluate(pool, "abc", programs=500))
         assert await until(lambda: pool.stats.running > 0, 60)
         assert (pool.stats.workers, pool.stats.ready) == (2, 1), "who is ready is at work, the other one still starts"
-        assert await _both_ready(pool, "defg")
-        await first
+        assert await _both_ready(pool, "defg", first)
         last = asyncio.create_task(_evaluate(pool, "hi", programs=3000))
         assert await until(lambda: pool.stats.leaving == 1, 60)
         assert pool.stats.running == 2, "it leaves with work in hand"
