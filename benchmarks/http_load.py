@@ -124,11 +124,13 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def resident(root: int) -> dict[str, float]:
-    """MiB resident of the processes below `root` that serve, by role."""
+    """MiB resident of the processes below `root` that serve, by role; without candidates, which zygotes fork."""
     found: dict[str, float] = dict.fromkeys(ROLES, 0.0)
     for pid in descendants(root):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text()
+            if ZYGOTE in words and ZYGOTE in Path(f"/proc/{_parent(pid)}/cmdline").read_text():
+                continue
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         except OSError:
             continue
@@ -143,7 +145,7 @@ def descendants(root: int) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parent = _parent(entry.name)
             except OSError:
                 continue
             parents[parent].append(int(entry.name))
@@ -151,6 +153,11 @@ def descendants(root: int) -> Iterator[int]:
     while pending:
         pending += (children := parents[pending.pop()])
         yield from children
+
+
+def _parent(pid: int | str) -> int:
+    """OSError where the process is gone."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def growth(samples: list[float]) -> dict[str, float]:
@@ -167,15 +174,12 @@ def growth(samples: list[float]) -> dict[str, float]:
 def not_flat(memory: Mapping[str, Sequence[float]]) -> list[str]:
     """Roles whose memory grew: the second half's peak above the first half's by more than `FLAT`; and those of which
     too little was seen to say. Counted from when a role was first there.
-
-    Candidates come and go among zygotes, so that their peak says how many met: of those it is the median.
     """
     found = []
     for role, samples in memory.items():
         there = [mib for mib in samples if mib > 0]
         early, late = there[: len(there) // 2], there[len(there) // 2 :]
-        measure = statistics.median if role == ZYGOTE else max
-        if not early or measure(late) > (1 + FLAT) * measure(early):
+        if not early or max(late) > (1 + FLAT) * max(early):
             found.append(role)
     return found
 
