@@ -145,15 +145,20 @@ def scratch_folders(run_id: str) -> list[Path]:
 
 
 def check_nothing_left(output: str) -> None:
-    """No process of the run, no folder of its workers, no half-written file. They may take a while to go."""
+    """No process of the run, no folder of its workers, no half-written file."""
+    check_no_process_left(output)
+    if "://" not in output:
+        assert LocalStore(output).leftovers() == ()
+
+
+def check_no_process_left(output: str) -> None:
+    """No process of the run, no folder of its workers. They may take a while to go."""
     run_id = run_id_of(output)
     assert run_id is not None
     deadline = time.monotonic() + 120
     while (processes := processes_of(output)) or scratch_folders(run_id):
         assert time.monotonic() < deadline, (processes, scratch_folders(run_id))
         time.sleep(0.5)
-    if "://" not in output:
-        assert LocalStore(output).leftovers() == ()
 
 
 def processes_of(output: str) -> dict[int, str]:

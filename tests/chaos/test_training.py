@@ -18,7 +18,7 @@ import pytest
 from kb_ray.checkpoints import FOLDER, MARK
 from kb_ray.traces.reading import read_episodes, survey
 from kb_ray.traces.store import open_store
-from tests.chaos.running import PATIENCE_S, kill, later, processes_of, run_id_of, scratch_folders
+from tests.chaos.running import PATIENCE_S, check_no_process_left, kill, later, run_id_of, scratch_folders
 from tests.fixtures_run import ROOT, Command
 from tests.processes import outcome
 from tests.run.test_train import begun, said_until, train
@@ -106,7 +106,7 @@ def test_training_killed_whenever_and_again_goes_on_until_it_ends(
     code, out = train(command, *given)
     assert code == 0, out
     _check_whole(output, batches, tasks, tries)
-    _check_no_process_left(str(output))
+    check_no_process_left(str(output))
 
 
 def test_training_that_is_killed_learns_the_same_when_it_goes_on(command: Command, tmp_path: Path) -> None:
@@ -158,13 +158,3 @@ def _check_whole(output: Path, batches: int, tasks: int, tries: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert (found["repeated"], found["superseded"], found["to_redo"]) == (0, 0, 0), done.stdout
-
-
-def _check_no_process_left(output: str) -> None:
-    """Nor a folder of its workers. They may take a while to go."""
-    run_id = run_id_of(output)
-    assert run_id is not None
-    deadline = time.monotonic() + 120
-    while (processes := processes_of(output)) or scratch_folders(run_id):
-        assert time.monotonic() < deadline, (processes, scratch_folders(run_id))
-        time.sleep(0.5)

@@ -8,9 +8,8 @@ import pytest
 
 from kb_ray import train
 from kb_ray.errors import ConfigError
-from kb_ray.learn.learner import Learner
 from kb_ray.learn.stepping import under_another_output
-from kb_ray.training import keeping, whole_run
+from kb_ray.training import whole_run
 from kb_ray.training.rl_settings import BestOfNSettings
 from tests.unit.training.test_whole_run import best_of_n, settings
 
@@ -38,18 +37,12 @@ def test_no_command_and_an_unknown_one_are_one_line(argv: list[str], capsys: pyt
 
 
 async def test_what_is_advised_after_a_failed_step_can_be_done_after_one_of_tritonrl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, begun: list[str]
 ) -> None:
     """Its stages are runs of their own below OUTPUT: `--start-from OUTPUT` would find nothing there."""
-    begun, real = list[str](), keeping.start_from
-
-    def start_from(learner: Learner, path: str) -> None:
-        begun.append(path)
-        real(learner, path)
-
     whole, run = settings(tmp_path), tmp_path / "run"
     assert await whole_run.run(whole, best_of_n, print, "cpu") > 3
-    monkeypatch.setattr(keeping, "start_from", start_from)
+    begun.clear()
     lower = {"output": str(tmp_path / "other"), "learning_rate": 1e-3}
     of_output = whole.model_copy(update=lower | {"stage": "sft", "start_from": str(run)})
     with pytest.raises(ConfigError, match="run holds no adapter"):

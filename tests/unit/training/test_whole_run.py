@@ -13,7 +13,7 @@ from kb_ray.errors import ConfigError
 from kb_ray.learn.learner import Learner
 from kb_ray.learn.stepping import StepReport
 from kb_ray.traces.store import open_store
-from kb_ray.training import keeping, rl_command, rl_run, whole_run
+from kb_ray.training import rl_command, rl_run, whole_run
 from kb_ray.training.rl_settings import BestOfNSettings
 from kb_ray.training.whole_settings import WholeSettings
 from tests.unit.learn import tiny
@@ -44,16 +44,7 @@ def step_of(folder: Path) -> int | None:
     return found.step if found else None
 
 
-async def test_the_second_stage_begins_with_what_the_first_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, real = list[str](), keeping.start_from
-
-    def start_from(learner: Learner, path: str) -> None:
-        begun.append(path)
-        real(learner, path)
-
-    monkeypatch.setattr(keeping, "start_from", start_from)
+async def test_the_second_stage_begins_with_what_the_first_learned(tmp_path: Path, begun: list[str]) -> None:
     steps = await whole_run.run(settings(tmp_path), best_of_n, print, "cpu")
     assert begun == [str(tmp_path / "run" / "sft")]
     assert step_of(tmp_path / "run" / "sft") == 3
