@@ -20,7 +20,7 @@ from kb_ray.errors import ConfigError, InfraError
 
 _LOCAL_OBJECT_STORE_BYTES = 512 * 1024**2
 _PROBE_S = 5.0
-_REASON_CHARS = 300
+_REASON_CHARS = 500
 RUN_ID_KEY = "kb_ray_run_id"
 """Where a job's metadata holds the run id."""
 
@@ -69,7 +69,7 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
         raise ConfigError(f"cannot join Ray: {error}; see `ray status`") from None
     # Ray raises bare exceptions where a node does not come up, versions differ or a folder cannot be written.
     except Exception as error:
-        reason = " ".join(str(error).split())[:_REASON_CHARS] or type(error).__name__
+        reason = _reason(error)
         if "version mismatch" in reason.lower():
             raise ConfigError(f"{reason}; run the driver with the cluster's Ray and Python") from None
         what, logs = ("could not be joined", "on its head") if known else ("did not start here", "here")
@@ -78,6 +78,13 @@ def connect(run_id: str, address: str | None = None) -> Cluster:
         # Ray puts a handler of its own in its place, which ends the process with another exit code.
         signal.signal(signal.SIGTERM, on_sigterm)
     return _describe(ray, context, joined=known is not None)
+
+
+def _reason(error: Exception) -> str:
+    """What Ray says, in one line of bounded length. Where it quotes a log, what counts stands at both ends."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    half = _REASON_CHARS // 2
+    return said if len(said) <= _REASON_CHARS else f"{said[:half]} ... {said[-half:]}"
 
 
 def logs_folder() -> str:

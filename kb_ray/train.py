@@ -18,6 +18,7 @@ from kb_ray.exiting import end, sigterm_as_ctrl_c
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.starting import shaped
+from kb_ray.training.tracking import board_folder
 from kb_ray.training.whole_settings import WholeSettings
 
 _PROG = "python -m kb_ray.train"
@@ -66,6 +67,7 @@ def _train(given: Sequence[str]) -> int:
         what = "no command is named" if command is None else f"unknown command {command!r}"
         raise ConfigError(f"{what}: there are {', '.join(COMMANDS)}; see {_PROG} --help")
     settings = parse_command(COMMANDS[command], argv, prog=f"{_PROG} {command}")
+    board_folder(settings.tensorboard_enabled, settings.output)
     settings = shaped(settings, _outputs(settings))
     # torch, transformers and Ray are needed from here on only: --help and mistakes do not wait for them.
     if isinstance(settings, SftSettings):

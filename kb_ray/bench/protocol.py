@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kb_ray.records import Record, Task
 
-VERIFIER_VERSION = "2"
+VERIFIER_VERSION = "3"
 """Changes whenever the same candidate could get another verdict."""
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from kb_ray.errors import ConfigError, TaskError
@@ -30,7 +29,7 @@ from kb_ray.training.learners import learner_of, sampler_of
 from kb_ray.training.openings import Openings
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.serving import Served
-from kb_ray.training.tracking import Tracker
+from kb_ray.training.tracking import Tracker, board_folder
 from kb_ray.training.tries import Opening, Tries
 
 RlSettings = BestOfNSettings | GrpoSettings
@@ -94,7 +93,7 @@ async def _train(
         )  # fmt: skip
         stack.push_async_callback(loop.aclose)
         say(f"tasks:    {len(tasks)}; {settings.steps} batches, {progress.batch} of them over")
-        tracker = Tracker(store, _board(settings, store), progress.batch)
+        tracker = Tracker(store, board_folder(settings.tensorboard_enabled, store.uri), progress.batch)
         stack.callback(tracker.close)
         batches = _Batches(settings, loop, learner, judges, tries, tracker, store, fingerprint, say)
         while loop.progress.batch < settings.steps:
@@ -213,8 +212,3 @@ def tasks_of(settings: RlSettings, on_skip: Say) -> list[Task]:
     if not found:
         raise ConfigError("--tasks: there is no task to train on")
     return list(found.values())
-
-
-def _board(settings: RlSettings, store: Store) -> Path | None:
-    local = not store.uri.startswith("s3://")
-    return Path(store.uri) / "tensorboard" if settings.tensorboard_enabled and local else None

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from kb_ray import cluster
 from kb_ray.errors import ConfigError, TaskError
@@ -32,7 +31,7 @@ from kb_ray.training.dialogues import Clean, OfStore, account, as_samples, requi
 from kb_ray.training.learners import learner_of
 from kb_ray.training.pairs import Pairs, names_pairs
 from kb_ray.training.settings import SftSettings
-from kb_ray.training.tracking import Tracker
+from kb_ray.training.tracking import Tracker, board_folder
 
 OBJECTIVE = Objective(kind="likelihood", averaging="token")
 Say = Callable[[str], None]
@@ -98,7 +97,7 @@ def _learn(
     settings: SftSettings, store: Store, learner: Trainee, made: Made, total: int, fingerprint: str,
     may_write: MayWrite, say: Say,
 ) -> None:  # fmt: skip
-    tracker = Tracker(store, _board(settings, store), learner.steps)
+    tracker = Tracker(store, board_folder(settings.tensorboard_enabled, store.uri), learner.steps)
     kept, progress = learner.steps, {"samples": len(made.samples), "steps": total}
 
     def lasting(write: Callable[[], object]) -> None:
@@ -178,8 +177,3 @@ def _told(report: StepReport, epoch: float, seconds: float, steps: int, total: i
         "Progress/CompletionFraction": steps / total,
         "Timing/Train": seconds,
     }
-
-
-def _board(settings: SftSettings, store: Store) -> Path | None:
-    local = not store.uri.startswith("s3://")
-    return Path(store.uri) / "tensorboard" if settings.tensorboard_enabled and local else None

@@ -54,15 +54,28 @@ class Tracker:
             self._board.close()
 
 
-def _board(folder: Path | None, first: int) -> Any:
-    if folder is None:
+def board_folder(enabled: bool, output: str) -> Path | None:
+    """Where a run writes for TensorBoard: within a local output, if it is to. ConfigError where it cannot."""
+    if not enabled or output.startswith("s3://"):
         return None
+    _writer()
+    return Path(output) / "tensorboard"
+
+
+def _writer() -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
-        raise ConfigError("TensorBoard's files need a package: pip install 'kb-ray[tensorboard]'") from error
+        raise ConfigError(
+            f"TensorBoard's files need a package ({error}): pip install 'kb-ray[tensorboard]', or add "
+            "--no-tensorboard-enabled"
+        ) from error
+    return SummaryWriter
+
+
+def _board(folder: Path | None, first: int) -> Any:
     # Steps from here on that an earlier try wrote are taken back by TensorBoard itself.
-    return SummaryWriter(logdir=str(folder), write_to_disk=True, purge_step=first)
+    return folder and _writer()(logdir=str(folder), write_to_disk=True, purge_step=first)
 
 
 def _step_of(line: str) -> int:

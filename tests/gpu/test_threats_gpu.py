@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kb_ray.bench.host import Evaluator
+from tests.threats.expect import undue_doubt
 from tests.threats.record import Honest, Threat, honest, label, threats
 from tests.threats.running import canary, complaints, left_behind, request_for
 
@@ -24,3 +25,4 @@ def test_an_attack_is_refused_and_harms_nobody(gpu_evaluator: Evaluator, threat:
 def test_honest_code_is_accepted(gpu_evaluator: Evaluator, case: Honest) -> None:
     verdict = gpu_evaluator.evaluate(request_for(case, "cuda"))
     assert case.complaint(verdict) is None
+    assert undue_doubt(label(case), verdict) is None

@@ -23,6 +23,7 @@ from kb_ray.bench.host import Evaluator
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.records import Status, Verdict
+from tests.threats.expect import undue_doubt
 from tests.threats.record import Case, Device, Honest, Threat, honest, label, said, threats
 from tests.threats.running import canary, complaints, request_for
 
@@ -101,8 +102,9 @@ def _run(case: Case, evaluate: Evaluate, device: Device) -> Outcome:
             found = case.complaint(verdict)
             if found is not None:
                 return Outcome([f"{label(case)}: {found}"], false=True)
+            undue = undue_doubt(label(case), verdict)
             doubted = () if verdict.trusted or not verdict.timed else (f"{label(case)}: {said(verdict)}",)
-            return Outcome([], untrusted=doubted)
+            return Outcome([f"{label(case)}: {undue}"] if undue else [], untrusted=doubted)
         found_all = complaints(case, verdict, evaluate(canary(device)))
     except (KbRayError, ValueError) as error:
         return Outcome([f"{label(case)}: no verdict: {' '.join(str(error).split())}"])

@@ -47,6 +47,17 @@ def overwrite():
 overwrite()
 """
 )
+MADE_UP = """
+import sys
+p = next(m for n, m in list(sys.modules.items()) if n.endswith("child.program"))
+hand_over = sys.modules[p.timed_calls.__module__].hand_over
+def made_up(run, inputs, warmup, trials, flush, looks):
+    for call, areas in looks.items():
+        inputs.prepare(call, True)
+        hand_over(run(inputs.values[call % len(inputs.values)]), areas)
+    return [1e-3] * trials
+p.timed_calls = made_up
+"""
 POISON_SEEN = """
 def triton_kernel_wrapper(x, y):
     if poisoned(x):
@@ -106,8 +117,7 @@ THREATS = [
     on_gpu(
         "A56",
         "the timing function replaced",
-        "import sys\np = next(m for n, m in list(sys.modules.items()) if n.endswith('child.program'))\n"
-        "p.timed_calls = lambda run, i, w, t, f: ([1e-3] * t, [i.keep(run(v)) for v in i.values])\n" + KERNEL,
+        MADE_UP + KERNEL,
     ),
     Threat("A57", "the runtime's own clock function overwritten", OVERWRITTEN + KERNEL, unrewarded, VAST, "gpu"),
     *(

@@ -61,3 +61,23 @@ def undiminished(verdict: Verdict) -> bool:
     timed = verdict.kernel_time.n if verdict.kernel_time is not None else None
     expected_times = timed is not None and timed >= 20 if verdict.env.device == "cuda" else timed is None
     return verdict.status is Status.OK and verdict.tests_passed == verdict.tests_total and expected_times
+
+
+DOUBTED = {
+    "B03 elements that cancel to nearly nothing": "input_passes",
+    "B37 a slow host": "clock_disagrees",
+    "B52 rows scaled where the reference multiplies by a diagonal matrix": "below_arithmetic_floor",
+}
+"""Honest look-alikes that are right and not trusted, with the flag that says why; docs/verifier.md names the kinds."""
+_CHANCE = frozenset({"unstable_timing", "gpu_busy", "throttled"})
+"""What a busy machine can do to the times of anybody."""
+
+
+def undue_doubt(name: str, verdict: Verdict) -> str | None:
+    """What takes the trust from an honest candidate that is right and was timed, and should not; None where nothing."""
+    if verdict.trusted or not verdict.timed:
+        return None
+    doubts = set(verdict.evidence.flags) - _NOTES
+    if doubts & _CHANCE or DOUBTED.get(name) in doubts:
+        return None
+    return f"right, and not trusted: {', '.join(sorted(doubts)) or 'no flag says why'}"

@@ -160,14 +160,10 @@ def earlier_result_kept(child: Child, case: Case, timeout_s: float) -> ErrorDeta
     return wrong.model_copy(update={"message": message, "detail": wrong.message})
 
 
-def timed_outputs_right(child: Child, slots: list[str], cases: list[Case], timeout_s: float) -> ErrorDetail | None:
-    """What is wrong if the outputs of timed calls, held in `slots`, are not right; None if they are."""
-    for slot, case in zip(slots, cases, strict=True):
-        wrong = _wrong_in(child, slot, case, timeout_s)
-        if wrong is not None:
-            message = "the outputs of timed calls are wrong, though those of checked calls were right"
-            return wrong.model_copy(update={"message": message, "detail": wrong.message})
-    return None
+def wrong_with(case: Case, tensors: list[torch.Tensor]) -> ErrorDetail | None:
+    """What is wrong with the tensors of an output for this case; None if nothing is."""
+    wrong = _compare(case, case.outputs_tree, tensors, copied=True)
+    return wrong[1] if wrong else None
 
 
 def _wrong_in(child: Child, slot: str, case: Case, timeout_s: float) -> ErrorDetail | None:
@@ -176,8 +172,7 @@ def _wrong_in(child: Child, slot: str, case: Case, timeout_s: float) -> ErrorDet
         if not fetched(child, slot, block, timeout_s):
             return blame.detail(Status.MISMATCH, "it has other shapes or dtypes now")
         with child.sharing():
-            wrong = _compare(case, case.outputs_tree, block.tensors, copied=True)
-    return wrong[1] if wrong else None
+            return wrong_with(case, block.tensors)
 
 
 def fetched(child: Child, slot: str, block: Any, timeout_s: float) -> bool:

@@ -2,17 +2,21 @@
 
 A wall clock sees Python and the launch queue too, which event times do not; over two runs of repeated calls
 the fixed part cancels, and what is left per call can only be longer than the GPU takes. The candidate cannot
-make it shorter than its work is. Pure arithmetic; how calls are repeated is the caller's.
+make it shorter than its work is. How calls are repeated is the caller's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kb_ray.bench.child.strides import duplicate, fill
 
 SPAN_MS = 5.0
 """What the longer run of calls shall last at least, so that the clock of a process exchange does not matter."""
-FEWEST, MOST = 4, 100
+FEWEST, MOST = 4, 50
 HOST_MS = 0.15
 """What launching from Python may cost per call beyond the GPU's time: a process that reports less than the
 wall clock shows by more than this, and a quarter, is looked at."""
@@ -43,6 +47,18 @@ def claim_holds(kernel_ms: float, reference_ms: float, kernel_slope_ms: float, r
     both sides are run as they are used.
     """
     return reference_slope_ms / kernel_slope_ms >= KEPT * reference_ms / kernel_ms
+
+
+def put_back_ms(inputs: Sequence[torch.Tensor]) -> float:
+    """Milliseconds that putting such inputs back takes on the GPU: calls that change them are repeated with that."""
+    copies = [duplicate(tensor) for tensor in inputs]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for event in (start, end):
+        for copy, tensor in zip(copies, inputs, strict=True):
+            fill(copy, tensor)
+        event.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
 
 
 def _wall_ms(repeat: Callable[[int], None], calls: int) -> float:

@@ -1,7 +1,7 @@
 """The exclusive part of a verdict: candidate and reference timed in turn on one GPU.
 
-Blocks alternate between the two sides, so that clocks and temperature drift alike for both; the outputs
-of timed calls are checked on inputs never seen before. What cannot be excluded comes out as a flag, after a
+Blocks alternate between the two sides, so that clocks and temperature drift alike for both; outputs of drawn
+calls are checked on inputs never seen before. What cannot be excluded comes out as a flag, after a
 second look; what cannot be at all as `hack`. Holds nothing but what one measurement needs.
 """
 
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from kb_ray.bench.child import blame
 from kb_ray.bench.child.cases import Case, Loaded, mutates, size_of
-from kb_ray.bench.child.checking import timed_outputs_right
 from kb_ray.bench.child.children import Child
-from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
+from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms, put_back_ms
 from kb_ray.bench.child.frames import Kind
+from kb_ray.bench.child.looks import SLOT, Looks
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.quiet import is_quiet
-from kb_ray.bench.child.references import References, timed_slots
+from kb_ray.bench.child.references import References, calls_of
 from kb_ray.bench.child.timing import ratio, summary
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
@@ -56,7 +58,7 @@ class Measured:
 
 
 class Measurement:
-    """One measurement. The caller holds the GPU alone; inputs were lent to both sides before."""
+    """One measurement. Inputs were lent to both sides before; while it is run, the caller holds the GPU alone."""
 
     def __init__(
         self, child: Child, program: str, references: References, loaded: Loaded, cases: list[Case],
@@ -64,6 +66,8 @@ class Measurement:
     ) -> None:  # fmt: skip
         self.child, self.program, self.references, self.loaded = child, program, references, loaded
         self.cases, self.settings, self.machine = cases, settings, machine
+        self.sizes = _block_sizes(settings.n_trials)
+        self.looks = Looks(child, cases, len(self.sizes), settings.timeout_s)
         self.kernel: list[float] = []
         self.reference: list[float] = []
         self.share: float | None = None
@@ -92,21 +96,25 @@ class Measurement:
         return measured
 
     def check(self, measured: Measured) -> None:
-        """Whether timed calls gave the right outputs. Needs the GPU no longer alone."""
+        """Whether the calls that were looked at gave the right outputs. Needs the GPU no longer alone."""
         if measured.status is Status.OK:
-            slots = [f"out_{name}" for name in timed_slots(self.cases)]
-            measured.error = timed_outputs_right(self.child, slots, self.cases, self.settings.timeout_s)
+            with self.child.sharing():
+                measured.error = self.looks.wrong()
             measured.status = Status.MISMATCH if measured.error else Status.OK
 
     def _round(self, measured: Measured) -> set[str]:
         """Time all blocks once more; what there is still to doubt."""
+        if self.calls:
+            self.check(measured)
+            if measured.status is not Status.OK:
+                return set()
+            self.looks.begin()
         throttle = set(self.machine.now().throttle)
         wall_ms = claimed_ms = 0.0
-        sizes = _block_sizes(self.settings.n_trials)
-        for i, size in enumerate(sizes):
+        for i, size in enumerate(self.sizes):
             warmup = REWARM if self.kernel else self.settings.n_warmup
             self.reference += self._reference_block(warmup, size)
-            wall, times = self._kernel_block(warmup, size, share=i == len(sizes) - 1)
+            wall, times = self._kernel_block(warmup, size, share=i == len(self.sizes) - 1)
             wall_ms, claimed_ms = wall_ms + wall, claimed_ms + sum(times)
             self.kernel += times
         now = self.machine.now()
@@ -138,12 +146,12 @@ class Measurement:
             doubts.add("speedup_ceiling")
         if HEAT & set(measured.env.throttle):
             doubts.add("throttled")
-        if self.restless:
-            doubts.add("gpu_busy")
         kernel_ms, reference_ms = summary(self.kernel).median_ms, summary(self.reference).median_ms
         doubts |= self._below_floors(kernel_ms, reference_ms)
-        if overclaimed or not (mutates(self.cases) or self._clock_agrees(kernel_ms, reference_ms)):
+        if overclaimed or not self._clock_agrees(kernel_ms, reference_ms):
             doubts.add("clock_disagrees")
+        if self.restless:
+            doubts.add("gpu_busy")
         return doubts
 
     def _below_floors(self, kernel_ms: float, reference_ms: float) -> set[str]:
@@ -160,39 +168,52 @@ class Measurement:
 
     def _clock_agrees(self, kernel_ms: float, reference_ms: float) -> bool:
         """Whether the judge's own clock, over plain repeated calls, bears out what was reported."""
-        settings = self.settings
-
-        def kernel(calls: int) -> None:
-            request = {"program": self.program, "inputs": timed_slots(self.cases), "calls": calls, "compiled": False}
-            self.child.ask(Kind.REPEAT, request, settings.timeout_s)
-
-        def reference(calls: int) -> None:
-            self.references.repeat(self.loaded, self.cases, calls, settings)
-
-        slope = per_call_ms(kernel, kernel_ms)
+        restoring_ms = put_back_ms(self.cases[0].inputs) if mutates(self.cases) else 0.0
+        slope = max(0.0, per_call_ms(self._repeat_kernel, kernel_ms) - restoring_ms)
         if agrees(kernel_ms, slope):
             return True
-        return claim_holds(kernel_ms, reference_ms, slope, per_call_ms(reference, reference_ms))
+        reference_slope = max(0.0, per_call_ms(self._repeat_reference, reference_ms) - restoring_ms)
+        return claim_holds(kernel_ms, reference_ms, slope, reference_slope)
+
+    def _repeat_kernel(self, calls: int) -> None:
+        """So many calls. That they are over is not only said: the GPU has nothing more to do."""
+        request = calls_of(self.cases) | {
+            "program": self.program, "calls": calls, "looked": SLOT, "looks": self.looks.in_repeats(calls),
+        }  # fmt: skip
+        self.child.ask(Kind.REPEAT, request, self.settings.timeout_s)
+        self._settle(1)
+
+    def _repeat_reference(self, calls: int) -> None:
+        with self._still():
+            self.references.repeat(self.loaded, self.cases, calls, self.settings)
 
     def _reference_block(self, warmup: int, size: int, compiled: bool = False) -> list[float]:
+        with self._still():
+            return self.references.time(self.loaded, self.cases, warmup, size, self.settings, compiled)
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
         """The candidate stands still meanwhile, and so must the GPU before: it could slow the other side down."""
         self.child.pause()
         try:
-            began = time.monotonic()
-            while not is_quiet(PROBES):
-                if time.monotonic() - began > SETTLING_S:
-                    self.restless = True
-                    break
-            return self.references.time(self.loaded, self.cases, warmup, size, self.settings, compiled)
+            self._settle(PROBES)
+            yield
         finally:
             self.child.resume()
 
+    def _settle(self, probes: int) -> None:
+        """Wait until the GPU has nothing to do, for a while."""
+        began = time.monotonic()
+        while not is_quiet(probes):
+            if time.monotonic() - began > SETTLING_S:
+                self.restless = True
+                return
+
     def _kernel_block(self, warmup: int, size: int, share: bool) -> tuple[float, list[float]]:
         """One block of the candidate's calls: milliseconds by the judge's clock, and what was reported."""
-        names = timed_slots(self.cases)
-        request: dict[str, Any] = {
-            "program": self.program, "inputs": names, "outputs": [f"out_{n}" for n in names], "warmup": warmup,
-            "trials": size, "restore": mutates(self.cases), "share": share, "compiled": False,
+        request = calls_of(self.cases) | {
+            "program": self.program, "warmup": warmup, "trials": size, "share": share, "looked": SLOT,
+            "looks": self.looks.in_block(size),
         }  # fmt: skip
         started = time.perf_counter()
         answer = self.child.ask(Kind.TIME, request, self.settings.timeout_s)

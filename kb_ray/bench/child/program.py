@@ -25,8 +25,8 @@ from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.loading import Program
 from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.sizing import estimate
-from kb_ray.bench.child.strides import fill
-from kb_ray.bench.child.timing import own_share, timed_calls
+from kb_ray.bench.child.strides import fill_alike
+from kb_ray.bench.child.timing import Looks, own_share, repeated_calls, timed_calls
 from kb_ray.bench.child.tree import dtype_name, flatten, unflatten
 from kb_ray.bench.child.values import TensorRef
 
@@ -198,13 +198,8 @@ class Server:
         if not refs and not fds:
             return True
         areas, mappings = self.attach(refs, handle, fds)
-        fits = len(areas) == len(tensors) and all(
-            a.dtype == t.dtype and a.shape == t.shape for a, t in zip(areas, tensors, strict=True)
-        )
-        if fits:
-            for area, tensor in zip(areas, tensors, strict=True):
-                fill(area, tensor)
-            self.sync()
+        fits = fill_alike(areas, tensors)
+        self.sync()
         areas = []
         for mapping in mappings:
             mapping.close()
@@ -222,35 +217,29 @@ class Server:
         """Event times of `trials` calls over rotating inputs, the L2 cache flushed before each."""
         if self.flush is None:
             self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-        program = self.programs[request["program"]]
-        run = program.run_compiled if request.get("compiled") else program.run
-        slots = [self.slots[name] for name in request["inputs"]]
-        if self.rotation is None or self.rotation[0] != request["inputs"]:
-            self.rotation = request["inputs"], Rotation(slots, mutated=bool(request["restore"]))
-        inputs = self.rotation[1]
+        run, inputs, looks = self._rotating(request)
         reset_persisting_l2()
         before = provenance.WATCH.launches.total()
-        times, outputs = timed_calls(run, inputs, request["warmup"], request["trials"], self.flush)
+        times = timed_calls(run, inputs, request["warmup"], request["trials"], self.flush, looks)
         launches = provenance.WATCH.launches.total() - before
-        for name, (tree, tensors) in zip(request["outputs"], outputs, strict=True):
-            self.slots[name] = slot = Slot(tree)
-            slot.tensors = tensors
         share = own_share(run, inputs, self.flush) if request.get("share") else None
         return {"times_ms": times, "launches": launches, "share": share, "persisting": persisting_l2()}
 
     def repeat(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Plain calls one after the other, for whoever holds a clock of their own."""
-        program = self.programs[request["program"]]
-        run = program.run_compiled if request.get("compiled") else program.run
-        inputs = [self.slots[name].value() for name in request["inputs"]]
-        provenance.poison_allocations(False)
-        try:
-            for i in range(request["calls"]):
-                run(inputs[i % len(inputs)])
-            self.sync()
-        finally:
-            provenance.poison_allocations(True)
+        run, inputs, looks = self._rotating(request)
+        repeated_calls(run, inputs, request["calls"], looks)
         return {}
+
+    def _rotating(self, request: dict[str, Any]) -> tuple[Callable[[Any], Any], Rotation, Looks]:
+        """What is called again and again, on what, and where the outputs of which calls go."""
+        program, names = self.programs[request["program"]], request["inputs"]
+        if self.rotation is None or self.rotation[0] != names:
+            slots = [self.slots[name] for name in names]
+            self.rotation = names, Rotation(slots, mutated=bool(request["restore"]))
+        areas = self.slots[request["looked"]].tensors if request["looks"] else []
+        looks = {call: areas[first:end] for call, first, end in request["looks"]}
+        return program.run_compiled if request.get("compiled") else program.run, self.rotation[1], looks
 
     def free(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Forget slots. Raises where the GPU has failed meanwhile."""

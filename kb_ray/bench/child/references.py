@@ -215,23 +215,17 @@ class References:
         self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings, compiled: bool
     ) -> list[float]:
         """Event times (ms) of the reference over inputs lent before; `compiled`: through torch.compile."""
-        names = timed_slots(cases)
-        request = {
-            "inputs": names, "outputs": [f"out_{n}" for n in names], "warmup": warmup, "trials": trials,
-            "restore": mutates(cases), "share": False, "compiled": compiled,
-        }  # fmt: skip
+        request = calls_of(cases, compiled) | {"warmup": warmup, "trials": trials, "share": False}
         return self.process.time(loaded, request, settings.timeout_s)
 
     def repeat(
         self, loaded: Loaded, cases: list[Case], calls: int, settings: BenchSettings, compiled: bool = False
     ) -> None:
         """Call the reference so many times over inputs lent before, and wait for the last."""
-        request = {"inputs": timed_slots(cases), "calls": calls, "compiled": compiled}
-        self.process.repeat(loaded, request, settings.timeout_s)
+        self.process.repeat(loaded, calls_of(cases, compiled) | {"calls": calls}, settings.timeout_s)
 
     def end_timing(self, cases: list[Case], settings: BenchSettings) -> None:
-        names = timed_slots(cases)
-        self.process.free(names + [f"out_{n}" for n in names], settings.timeout_s)
+        self.process.free(timed_slots(cases), settings.timeout_s)
 
     def _evict(self) -> None:
         """Forget the tasks unused for longest, while they are too many or all cases together too large."""
@@ -247,6 +241,11 @@ class References:
 def timed_slots(cases: list[Case]) -> list[str]:
     """Where inputs of timed calls are kept: other evaluations have theirs in the reference's process too."""
     return [f"timed{case.serial}" for case in cases]
+
+
+def calls_of(cases: list[Case], compiled: bool = False) -> dict[str, Any]:
+    """What a process is asked for calls that take turns over inputs lent before, none of them looked at."""
+    return {"inputs": timed_slots(cases), "restore": mutates(cases), "compiled": compiled, "looks": []}
 
 
 def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:

@@ -1,20 +1,21 @@
 """Inputs of timed calls: several sets of values that take turns in one piece of memory.
 
 So that neither an address nor what was computed for an earlier call says anything about the next one: every
-call finds other values, also among those that are not looked at afterwards. Does no timing.
+call finds other values, and those whose outputs are looked at afterwards cannot be told from the others by them. Does
+no timing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from kb_ray.bench.child import wire
 from kb_ray.bench.child.strides import duplicate, fill
-from kb_ray.bench.child.tree import flatten, unflatten
+from kb_ray.bench.child.tree import unflatten
 
 CHANGED = 16
 """Elements of an input that are changed for one call, where its output is not looked at."""
@@ -27,14 +28,29 @@ class Held(Protocol):
     tensors: list[torch.Tensor]
 
 
+class _Spots(NamedTuple):
+    """Elements of one tensor that may be changed, and what they are by right."""
+
+    flat: torch.Tensor
+    positions: torch.Tensor
+    values: torch.Tensor
+
+    def change(self) -> None:
+        self.flat.index_fill_(0, self.positions, random.random())
+
+    def put_back(self) -> None:
+        self.flat.index_copy_(0, self.positions, self.values)
+
+
 class Rotation:
     """`values[i % len(values)]` is what call i is given, after `prepare(i, ...)`.
 
-    A single set that nothing changes is used where it is: it may be gigabytes, of which no cache holds a part.
+    A single set that nothing changes is used where it is, but for a few elements: it may be gigabytes, of which no
+    cache holds a part.
     """
 
     def __init__(self, sets: Sequence[Held], mutated: bool) -> None:
-        self._sets = sets
+        self._sets, self._mutated = sets, mutated
         self._moving = mutated or len(sets) > 1
         alike = all(_kinds(held.tensors) == _kinds(sets[0].tensors) for held in sets)
         self._work = [held.tensors for held in sets]
@@ -42,34 +58,37 @@ class Rotation:
             copies = [[duplicate(t) for t in held.tensors] for held in (sets[:1] if alike else sets)]
             self._work = copies * len(sets) if alike else copies
         self.values = [unflatten(held.tree, work) for held, work in zip(sets, self._work, strict=True)]
-        self._places = [self._somewhere(work) for work in self._work]
-
-    def _somewhere(self, work: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Elements that may be changed: some of each float tensor, as (flat tensor, positions)."""
-        if len(self._sets) == 1:
-            return []
-        inexact = [t for t in work if t.is_floating_point() and t.is_contiguous() and t.numel() > CHANGED]
-        return [(t.view(-1), torch.randint(t.numel(), (CHANGED,), device=t.device)) for t in inexact]
+        self._spots = [_spots(work) for work in self._work]
 
     def prepare(self, call: int, looked_at: bool) -> None:
         """Put the values of a call in place; `looked_at`: exactly those, since its output is compared."""
-        if not self._moving:
-            return
         index = call % len(self._sets)
-        for target, source in zip(self._work[index], self._sets[index].tensors, strict=True):
-            fill(target, source)
-        for flat, positions in () if looked_at else self._places[index]:
-            flat.index_fill_(0, positions, random.random())
+        if self._moving:
+            for target, source in zip(self._work[index], self._sets[index].tensors, strict=True):
+                fill(target, source)
+        for spots in self._spots[index]:
+            if not looked_at:
+                spots.change()
+            elif not self._moving:
+                spots.put_back()
 
-    def keep(self, value: Any) -> tuple[wire.Tree, list[torch.Tensor]]:
-        """An output as tree and tensors, safe from the next call's inputs if it is made of these."""
-        tree, tensors = flatten(value, canonical=True)
-        reused = {_address(t) for work in self._work for t in work} if self._moving else set()
-        return tree, [t.clone() if _address(t) in reused else t for t in tensors]
+    def vary(self, call: int, looked_at: bool) -> None:
+        """As `prepare`, at the cost of a few elements: a call that is not looked at finds what lies there, changed.
+
+        Inputs that calls change themselves are put back each time.
+        """
+        if looked_at or self._mutated:
+            self.prepare(call, looked_at)
+            return
+        for spots in self._spots[call % len(self._sets)]:
+            spots.change()
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
+def _spots(work: Sequence[torch.Tensor]) -> list[_Spots]:
+    """Some elements of each tensor of floats."""
+    inexact = [t.view(-1) for t in work if t.is_floating_point() and t.is_contiguous() and t.numel() > CHANGED]
+    drawn = [(flat, torch.randint(flat.numel(), (CHANGED,), device=flat.device)) for flat in inexact]
+    return [_Spots(flat, positions, flat[positions]) for flat, positions in drawn]
 
 
 def _kinds(tensors: Sequence[torch.Tensor]) -> list[Any]:

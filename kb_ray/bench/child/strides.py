@@ -7,6 +7,7 @@ processes nor what a layout is good for. Strides count elements; None stands for
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -57,6 +58,17 @@ def distinct(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch.Te
 def fill(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy `source`, of the same shape, into `target`, which may be expanded."""
     _copy(distinct(target), distinct(source, like=target))
+
+
+def fill_alike(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> bool:
+    """Copy each of `sources` into its target, if they have exactly the same dtypes and shapes; whether they do."""
+    fits = len(targets) == len(sources) and all(
+        a.dtype == b.dtype and a.shape == b.shape for a, b in zip(targets, sources, strict=True)
+    )
+    if fits:
+        for target, source in zip(targets, sources, strict=True):
+            fill(target, source)
+    return fits
 
 
 def with_values(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,22 @@
 """Event times of repeated calls on a GPU, and the statistics made of them.
 
-`timed_calls` runs in the process that owns the code; `ratio` and `summary` run in the judge. The first
-call, compilation and tuning are outside: the caller warms up. Neither decides what may be trusted.
+`timed_calls` and `repeated_calls` run in the process that owns the code; `ratio` and `summary` run in the judge. The
+first call, compilation and tuning are outside: the caller warms up. None of them decides what may be trusted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from kb_ray.bench.child import provenance, wire
+from kb_ray.bench.child import provenance
 from kb_ray.bench.child.rotation import Rotation
+from kb_ray.bench.child.strides import fill_alike
+from kb_ray.bench.child.tree import flatten
 from kb_ray.records import Timing
 
 _TRIM = 0.1
@@ -25,38 +27,57 @@ SHARED_CALLS = 3
 """Calls over which the share of own kernels is taken."""
 _CYCLES_PER_S = 2e9
 """Clock of a recent GPU; a slower one is held a little longer."""
+Looks = Mapping[int, Sequence[torch.Tensor]]
+"""Calls whose outputs are compared, and the memory that these are copied into."""
 
 
 def timed_calls(
-    run: Callable[[Any], Any], inputs: Rotation, warmup: int, trials: int, flush: torch.Tensor
-) -> tuple[list[float], list[tuple[wire.Tree, list[torch.Tensor]]]]:
-    """Milliseconds of `trials` calls over rotating `inputs`, and the last output for each input set.
+    run: Callable[[Any], Any], inputs: Rotation, warmup: int, trials: int, flush: torch.Tensor, looks: Looks
+) -> list[float]:
+    """Milliseconds of `trials` calls over rotating `inputs`; the outputs of those in `looks` go where that says.
 
     Zeroing `flush`, larger than any L2 cache, evicts the inputs and lets the queue fill, so that a short
     kernel is not timed by the speed of Python.
     """
     provenance.poison_allocations(False)
     try:
-        n, host_s = len(inputs.values), 0.0
+        host_s = 0.0
         for i in range(warmup):
             torch.cuda.synchronize()
             started = time.perf_counter()
             _timed_call(run, inputs, i, False, flush)
             host_s = time.perf_counter() - started
         torch.cuda.synchronize()
-        _hold_queue(trials * host_s)
+        _hold_queue((trials + len(looks)) * host_s)
         pairs = []
-        kept: list[tuple[wire.Tree, list[torch.Tensor]]] = [(None, [])] * n
         for i in range(trials):
-            looked_at = i >= trials - n
-            pair, output = _timed_call(run, inputs, i, looked_at, flush)
+            pair, output = _timed_call(run, inputs, i, i in looks, flush)
             pairs.append(pair)
-            if looked_at:
-                kept[i % n] = inputs.keep(output)
+            if i in looks:
+                hand_over(output, looks[i])
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in pairs], kept
+        return [start.elapsed_time(end) for start, end in pairs]
     finally:
         provenance.poison_allocations(True)
+
+
+def repeated_calls(run: Callable[[Any], Any], inputs: Rotation, calls: int, looks: Looks) -> None:
+    """Plain calls one after the other, for whoever holds a clock of their own; all done when it returns."""
+    provenance.poison_allocations(False)
+    try:
+        for i in range(calls):
+            inputs.vary(i, i in looks)
+            output = run(inputs.values[i % len(inputs.values)])
+            if i in looks:
+                hand_over(output, looks[i])
+        torch.cuda.synchronize()
+    finally:
+        provenance.poison_allocations(True)
+
+
+def hand_over(output: Any, areas: Sequence[torch.Tensor]) -> None:
+    """Copy the tensors of an output into memory for exactly such; others are left, which that memory then shows."""
+    fill_alike(areas, flatten(output, canonical=True)[1])
 
 
 def _timed_call(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.rotation import Rotation
+from kb_ray.bench.child.rotation import CHANGED, Rotation
 from kb_ray.bench.child.tree import flatten
 
 
@@ -46,21 +47,42 @@ def test_integers_stay_and_sets_of_other_shapes_have_memory_of_their_own() -> No
     assert inputs.values[1][0].shape == (30,)
 
 
-def test_a_single_set_is_used_where_it_is_unless_calls_change_it() -> None:
+def test_a_single_set_is_used_where_it_is_and_put_right_where_it_is_looked_at() -> None:
     x = torch.rand(40)
-    assert Rotation([held(x)], mutated=False).values[0][0].data_ptr() == x.data_ptr()
+    before = x.clone()
+    inputs = Rotation([held(x)], mutated=False)
+    assert inputs.values[0][0].data_ptr() == x.data_ptr()
+    for put in (inputs.prepare, inputs.vary):
+        found = []
+        for call in range(3):
+            put(call, looked_at=False)
+            found.append(x.clone())
+        assert all(not torch.equal(a, b) for a, b in zip([before, *found], found, strict=False))
+        put(3, looked_at=True)
+        assert torch.equal(x, before)
+
+
+def test_what_calls_change_is_put_back_before_each() -> None:
+    x = torch.rand(4000)
     inputs = Rotation([held(x)], mutated=True)
-    inputs.values[0][0].zero_()
-    inputs.prepare(0, looked_at=False)
-    assert torch.equal(inputs.values[0][0], x)
+    for put in (inputs.prepare, inputs.vary):
+        inputs.values[0][0].zero_()
+        put(0, looked_at=False)
+        assert 0 < (inputs.values[0][0] != x).sum() <= CHANGED
+        inputs.values[0][0].zero_()
+        put(1, looked_at=True)
+        assert torch.equal(inputs.values[0][0], x)
 
 
-def test_an_output_made_of_the_inputs_is_kept_from_the_next_call() -> None:
-    a, b = torch.rand(40), torch.rand(40)
+def test_calls_that_are_varied_find_what_lies_there_but_for_a_few_elements() -> None:
+    a, b = torch.rand(4000), torch.rand(4000)
     inputs = Rotation([held(a), held(b)], mutated=False)
     inputs.prepare(0, looked_at=True)
-    fresh = torch.ones(3)
-    _, (kept, other) = inputs.keep((inputs.values[0][0].view(8, 5), fresh))
-    inputs.prepare(1, looked_at=True)
-    assert torch.equal(kept, a.view(8, 5))
-    assert other.data_ptr() == fresh.data_ptr()
+    seen = [a]
+    for call in (1, 2, 3):
+        inputs.vary(call, looked_at=False)
+        seen.append(inputs.values[call % 2][0].clone())
+        assert 0 < (seen[-1] != a).sum() <= 2 * CHANGED
+    assert all(not torch.equal(x, y) for x, y in itertools.pairwise(seen))
+    inputs.vary(5, looked_at=True)
+    assert torch.equal(inputs.values[1][0], b)

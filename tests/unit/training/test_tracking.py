@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from kb_ray.errors import ConfigError
 from kb_ray.traces.store import LocalStore, StoreUnavailable
-from kb_ray.training.tracking import NAME, Tracker
+from kb_ray.training.tracking import NAME, Tracker, board_folder
 
 
 class Away(LocalStore):
@@ -77,3 +79,14 @@ def test_tensorboard_shows_the_same_numbers_and_distributions(tmp_path: Path) ->
     board = EventAccumulator(str(tmp_path / "board")).Reload()
     assert [(event.step, event.value) for event in board.Scalars("Reward/Mean")] == [(0, 0.25), (1, 0.5)]
     assert board.Tags()["histograms"] == ["Distributions/Rewards"]
+
+
+def test_where_tensorboard_writes_and_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert board_folder(True, str(tmp_path)) == tmp_path / "tensorboard"
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert board_folder(False, str(tmp_path)) is None
+    assert board_folder(True, "s3://bucket/run") is None
+    with pytest.raises(
+        ConfigError, match=r"tensorboardX.*pip install 'kb-ray\[tensorboard\]'.*--no-tensorboard-enabled"
+    ):
+        board_folder(True, str(tmp_path))

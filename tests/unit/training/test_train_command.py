@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_no_command_and_an_unknown_one_are_one_line(argv: list[str], capsys: pyt
     assert shown.out == ""
     assert shown.err.startswith("error: unknown command 'grow': " if argv else "error: no command is named: ")
     assert shown.err.endswith("there are sft, best-of-n, grpo, tritonrl; see python -m kb_ray.train --help\n")
+
+
+def test_a_missing_package_of_tensorboard_is_told_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    given = ["--model-name", "none", "--data", str(tmp_path / "none"), "--output", str(tmp_path / "run")]
+    assert train.main(["sft", *given]) == 2
+    assert capsys.readouterr().err.startswith("error: TensorBoard's files need a package (")
+    assert not (tmp_path / "run").exists()
 
 
 async def test_what_is_advised_after_a_failed_step_can_be_done_after_one_of_tritonrl(
