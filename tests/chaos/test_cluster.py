@@ -80,7 +80,7 @@ def _cluster(pid: int) -> dict[str, object]:
     [
         pytest.param(list, _lost, 12, id="lost"),
         pytest.param(list, _shut_down, 12, id="shut-down", marks=ONLY_IN_CHAOS),
-        pytest.param(partial(own_processes, stays=True), _taken_down, 40, id="taken-down"),
+        pytest.param(partial(own_processes, stays=True), _taken_down, 40, id="taken-down", marks=ONLY_IN_CHAOS),
     ],
 )
 def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
