@@ -45,13 +45,13 @@ $(VENV)/.browser: $(VENV)/.dev
 	  || $(BIN)/python -m playwright install chromium || echo 'no Chromium: the tests that need one are skipped'
 	touch $@
 
-# Unit tests side by side; then those that have a whole machine's processes.
+# What needs no Ray or server side by side; then what has a whole machine's processes.
 test: $(VENV)/.dev $(VENV)/.llm $(VENV)/.browser ## all tests, with real Ray, vLLM and S3 servers; ARGS takes pytest's
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
-	$(BIN)/python -m pytest --ignore tests/unit
+	$(BIN)/python -m pytest tests/unit tests/threats -n 2 --dist loadfile
+	$(BIN)/python -m pytest --ignore tests/unit --ignore tests/threats
 endif
 
 selftest: $(VENV)/.dev ## attacks that must be refused, look-alikes that must pass; RAY_ADDRESS takes your own cluster

@@ -20,6 +20,9 @@ from kb_ray.bench.child.tree import unflatten
 CHANGED = 16
 """Elements of an input that are changed for one call, where its output is not looked at."""
 
+_FINITE = 0x70
+"""Bytes below this are finite numbers in every float format of one byte."""
+
 
 class Held(Protocol):
     """One set of values with the tree they belong in."""
@@ -36,7 +39,8 @@ class _Spots(NamedTuple):
     values: torch.Tensor
 
     def change(self) -> None:
-        self.flat.index_fill_(0, self.positions, random.random())
+        value = random.random() if self.flat.is_floating_point() else random.randrange(_FINITE)
+        self.flat.index_fill_(0, self.positions, value)
 
     def put_back(self) -> None:
         self.flat.index_copy_(0, self.positions, self.values)
@@ -87,6 +91,8 @@ class Rotation:
 def _spots(work: Sequence[torch.Tensor]) -> list[_Spots]:
     """Some elements of each tensor of floats."""
     inexact = [t.view(-1) for t in work if t.is_floating_point() and t.is_contiguous() and t.numel() > CHANGED]
+    # Of floats of one byte PyTorch changes no elements by their positions.
+    inexact = [flat if flat.element_size() > 1 else flat.view(torch.uint8) for flat in inexact]
     drawn = [(flat, torch.randint(flat.numel(), (CHANGED,), device=flat.device)) for flat in inexact]
     return [_Spots(flat, positions, flat[positions]) for flat, positions in drawn]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from kb_ray.bench.child import wire
@@ -86,3 +87,16 @@ def test_calls_that_are_varied_find_what_lies_there_but_for_a_few_elements() -> 
     assert all(not torch.equal(x, y) for x, y in itertools.pairwise(seen))
     inputs.vary(5, looked_at=True)
     assert torch.equal(inputs.values[1][0], b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
+def test_floats_of_every_width_are_changed_and_stay_finite(dtype: torch.dtype) -> None:
+    x = torch.rand(4000).to(dtype)
+    before = x.clone()
+    inputs = Rotation([held(x)], mutated=False)
+    for call in range(5):
+        inputs.vary(call, looked_at=False)
+        assert 0 < (x.float() != before.float()).sum() <= CHANGED
+        assert torch.isfinite(x.float()).all()
+    inputs.prepare(5, looked_at=True)
+    assert torch.equal(x.float(), before.float())
