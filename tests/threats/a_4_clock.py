@@ -52,10 +52,11 @@ import sys
 p = next(m for n, m in list(sys.modules.items()) if n.endswith("child.program"))
 hand_over = sys.modules[p.timed_calls.__module__].hand_over
 def made_up(run, inputs, warmup, trials, flush, looks):
+    trees = []
     for call, areas in looks.items():
         inputs.prepare(call, True)
-        hand_over(run(inputs.values[call % len(inputs.values)]), areas)
-    return [1e-3] * trials
+        trees.append(hand_over(run(inputs.values[call % len(inputs.values)]), areas))
+    return [1e-3] * trials, trees
 p.timed_calls = made_up
 """
 POISON_SEEN = """

@@ -160,9 +160,9 @@ def earlier_result_kept(child: Child, case: Case, timeout_s: float) -> ErrorDeta
     return wrong.model_copy(update={"message": message, "detail": wrong.message})
 
 
-def wrong_with(case: Case, tensors: list[torch.Tensor]) -> ErrorDetail | None:
-    """What is wrong with the tensors of an output for this case; None if nothing is."""
-    wrong = _compare(case, case.outputs_tree, tensors, copied=True)
+def wrong_with(case: Case, tree: wire.Tree, tensors: list[torch.Tensor]) -> ErrorDetail | None:
+    """What is wrong with an output for this case, built like `tree`; None if nothing is."""
+    wrong = _compare(case, tree, tensors, copied=True)
     return wrong[1] if wrong else None
 
 
@@ -172,7 +172,7 @@ def _wrong_in(child: Child, slot: str, case: Case, timeout_s: float) -> ErrorDet
         if not fetched(child, slot, block, timeout_s):
             return blame.detail(Status.MISMATCH, "it has other shapes or dtypes now")
         with child.sharing():
-            return wrong_with(case, block.tensors)
+            return wrong_with(case, case.outputs_tree, block.tensors)
 
 
 def fetched(child: Child, slot: str, block: Any, timeout_s: float) -> bool:

@@ -1,16 +1,17 @@
 """Which timed and repeated calls of a candidate have their outputs compared, and the judge's memory that these go to.
 
-The judge draws the calls, so that nobody can count to them; nor can a call be told by its values from those that are
-not looked at. Each output goes into memory of the judge's, where nothing right lies before, and does so within the
-block of calls, before any clock of the judge's has stopped. Draws and compares; does no timing.
+The judge draws the calls, so that nobody can count to them. Each output goes into memory of the judge's, where nothing
+right lies before, and is copied there within the block of calls. Draws and compares; does no timing.
 """
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import torch
 
+from kb_ray.bench.child import wire
 from kb_ray.bench.child.cases import Case, same_bytes, size_of
 from kb_ray.bench.child.checking import wrong_with
 from kb_ray.bench.child.children import Child
@@ -40,13 +41,14 @@ class Looks:
         self._refs = [self._case_of(number).outputs for number in self._chosen]
         self._next = 0
         self._taken: list[int] = []
+        self._trees: list[wire.Tree] = []
         with child.sharing():
             blank = self._blank()
         child.put(SLOT, None, blank, timeout_s)
 
     def begin(self) -> None:
         """Forget all looks so far."""
-        self._next, self._taken = 0, []
+        self._next, self._taken, self._trees = 0, [], []
         with self._child.sharing():
             self._child.refill(SLOT, self._blank())
 
@@ -72,20 +74,27 @@ class Looks:
         self._taken.append(number)
         return [[call, *self._place(number)]]
 
+    def told(self, trees: Any) -> None:
+        """How the outputs are built that were asked for since this was called last, as the candidate's process says."""
+        missing = len(self._taken) - len(self._trees)
+        fits = isinstance(trees, list) and len(trees) == missing
+        self._trees += trees if fits else [None] * missing
+
     def wrong(self) -> ErrorDetail | None:
         """What is wrong if an output that was looked at is not right; None if all are."""
-        held, right = self._child.held(SLOT), dict[int, list[torch.Tensor]]()
-        for number in self._taken:
+        held, right = self._child.held(SLOT), dict[int, tuple[wire.Tree, list[torch.Tensor]]]()
+        for number, tree in zip(self._taken, self._trees, strict=True):
             first, end = self._place(number)
             case, found = self._case_of(number), held[first:end]
             # The same bits need no second comparison, which costs many times as much.
-            if case.serial in right and all(map(same_bytes, right[case.serial], found)):
+            known = right.get(case.serial)
+            if known is not None and known[0] == tree and all(map(same_bytes, known[1], found)):
                 continue
-            wrong = wrong_with(case, found)
+            wrong = wrong_with(case, tree, found)
             if wrong is not None:
                 message = "the outputs of timed calls are wrong, though those of checked calls were right"
                 return wrong.model_copy(update={"message": message, "detail": wrong.message})
-            right[case.serial] = found
+            right[case.serial] = tree, found
         return None
 
     def _case_of(self, number: int) -> Case:
@@ -101,8 +110,11 @@ class Looks:
 
 
 def unlike(like: torch.Tensor) -> torch.Tensor:
-    """A new tensor of this dtype and shape full of what no output is as a whole: NaN, -1, the largest number, True."""
+    """A new tensor of this dtype and shape that is no output: full of NaN, or of numbers or bits drawn at random."""
     if like.dtype is torch.bool:
-        return torch.ones(like.shape, dtype=torch.bool, device=like.device)
+        return torch.randint(2, like.shape, device=like.device).bool()
     count = like.numel() * like.element_size()
-    return torch.full((count,), 0xFF, dtype=torch.uint8, device=like.device).view(like.dtype).reshape(like.shape)
+    inexact = like.is_floating_point() or like.is_complex()
+    low = 0xFF if inexact else 0
+    made = torch.randint(low, 0x100, (count,), dtype=torch.uint8, device=like.device)
+    return made.view(like.dtype).reshape(like.shape)

@@ -37,7 +37,7 @@ REWARM = 3
 SPEEDUP_CEILING = 100.0
 """Above this a speedup is measured again, and still not believed: it is kept, flagged and never a reward."""
 PROBES, SETTLING_S = 3, 0.5
-"""How the GPU is looked at before the reference's turn, and how long it is waited for."""
+"""How the GPU is looked at when one side's turn is over, and how long it is waited for."""
 HEAT = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
 """Reasons for a lower clock that make a window worthless. The power cap holds both sides alike."""
 
@@ -96,7 +96,7 @@ class Measurement:
         return measured
 
     def check(self, measured: Measured) -> None:
-        """Whether the calls that were looked at gave the right outputs. Needs the GPU no longer alone."""
+        """Whether the calls that were looked at gave the right outputs."""
         if measured.status is Status.OK:
             with self.child.sharing():
                 measured.error = self.looks.wrong()
@@ -168,7 +168,10 @@ class Measurement:
 
     def _clock_agrees(self, kernel_ms: float, reference_ms: float) -> bool:
         """Whether the judge's own clock, over plain repeated calls, bears out what was reported."""
-        restoring_ms = put_back_ms(self.cases[0].inputs) if mutates(self.cases) else 0.0
+        restoring_ms = 0.0
+        if mutates(self.cases):
+            with self._still():
+                restoring_ms = min(put_back_ms(case.inputs) for case in self.cases)
         slope = max(0.0, per_call_ms(self._repeat_kernel, kernel_ms) - restoring_ms)
         if agrees(kernel_ms, slope):
             return True
@@ -180,8 +183,9 @@ class Measurement:
         request = calls_of(self.cases) | {
             "program": self.program, "calls": calls, "looked": SLOT, "looks": self.looks.in_repeats(calls),
         }  # fmt: skip
-        self.child.ask(Kind.REPEAT, request, self.settings.timeout_s)
-        self._settle(1)
+        answer = self.child.ask(Kind.REPEAT, request, self.settings.timeout_s)
+        self._settle(PROBES)
+        self.looks.told(answer.get("trees"))
 
     def _repeat_reference(self, calls: int) -> None:
         with self._still():
@@ -222,6 +226,7 @@ class Measurement:
         self.calls += warmup + size
         self.launches += launches if type(launches) is int else 0
         self.persisting |= answer.get("persisting") != 0
+        self.looks.told(answer.get("trees"))
         if share and isinstance(answer.get("share"), float):
             self.share = min(max(float(answer["share"]), 0.0), 1.0)
         return wall_ms, times

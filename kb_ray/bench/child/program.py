@@ -220,16 +220,16 @@ class Server:
         run, inputs, looks = self._rotating(request)
         reset_persisting_l2()
         before = provenance.WATCH.launches.total()
-        times = timed_calls(run, inputs, request["warmup"], request["trials"], self.flush, looks)
+        times, trees = timed_calls(run, inputs, request["warmup"], request["trials"], self.flush, looks)
         launches = provenance.WATCH.launches.total() - before
         share = own_share(run, inputs, self.flush) if request.get("share") else None
-        return {"times_ms": times, "launches": launches, "share": share, "persisting": persisting_l2()}
+        told = {"times_ms": times, "launches": launches, "share": share, "persisting": persisting_l2()}
+        return told | {"trees": trees}
 
     def repeat(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         """Plain calls one after the other, for whoever holds a clock of their own."""
         run, inputs, looks = self._rotating(request)
-        repeated_calls(run, inputs, request["calls"], looks)
-        return {}
+        return {"trees": repeated_calls(run, inputs, request["calls"], looks)}
 
     def _rotating(self, request: dict[str, Any]) -> tuple[Callable[[Any], Any], Rotation, Looks]:
         """What is called again and again, on what, and where the outputs of which calls go."""

@@ -1,15 +1,14 @@
 """Inputs of timed calls: several sets of values that take turns in one piece of memory.
 
-So that neither an address nor what was computed for an earlier call says anything about the next one: every
-call finds other values, and those whose outputs are looked at afterwards cannot be told from the others by them. Does
-no timing.
+So that neither an address nor what was computed for an earlier call says anything about the next one: every call finds
+other values; where outputs are looked at afterwards, those of the set itself. Does no timing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -18,10 +17,7 @@ from kb_ray.bench.child.strides import duplicate, fill
 from kb_ray.bench.child.tree import unflatten
 
 CHANGED = 16
-"""Elements of an input that are changed for one call, where its output is not looked at."""
-
-_FINITE = 0x70
-"""Bytes below this are finite numbers in every float format of one byte."""
+"""Elements of an input in a row that others of it take the place of for one call, where its output is not looked at."""
 
 
 class Held(Protocol):
@@ -31,19 +27,32 @@ class Held(Protocol):
     tensors: list[torch.Tensor]
 
 
-class _Spots(NamedTuple):
-    """Elements of one tensor that may be changed, and what they are by right."""
+class _Spots:
+    """A few elements of one tensor, others for each call, with values that its other elements have."""
 
-    flat: torch.Tensor
-    positions: torch.Tensor
-    values: torch.Tensor
+    def __init__(self, flat: torch.Tensor) -> None:
+        self._flat = flat
+        self._was: tuple[int, torch.Tensor] | None = None
 
     def change(self) -> None:
-        value = random.random() if self.flat.is_floating_point() else random.randrange(_FINITE)
-        self.flat.index_fill_(0, self.positions, value)
+        at, other = random.sample(range(self._flat.numel() // CHANGED), 2)
+        self._run(at).copy_(self._run(other))
+
+    def change_for_a_while(self) -> None:
+        """Change others than before, and those back."""
+        self.put_back()
+        at, other = random.sample(range(self._flat.numel() // CHANGED), 2)
+        self._was = at, self._run(at).clone()
+        self._run(at).copy_(self._run(other))
 
     def put_back(self) -> None:
-        self.flat.index_copy_(0, self.positions, self.values)
+        if self._was is not None:
+            at, values = self._was
+            self._run(at).copy_(values)
+            self._was = None
+
+    def _run(self, number: int) -> torch.Tensor:
+        return self._flat[number * CHANGED : (number + 1) * CHANGED]
 
 
 class Rotation:
@@ -71,10 +80,12 @@ class Rotation:
             for target, source in zip(self._work[index], self._sets[index].tensors, strict=True):
                 fill(target, source)
         for spots in self._spots[index]:
-            if not looked_at:
-                spots.change()
-            elif not self._moving:
+            if looked_at:
                 spots.put_back()
+            elif self._moving:
+                spots.change()
+            else:
+                spots.change_for_a_while()
 
     def vary(self, call: int, looked_at: bool) -> None:
         """As `prepare`, at the cost of a few elements: a call that is not looked at finds what lies there, changed.
@@ -85,16 +96,11 @@ class Rotation:
             self.prepare(call, looked_at)
             return
         for spots in self._spots[call % len(self._sets)]:
-            spots.change()
+            spots.change() if self._moving else spots.change_for_a_while()
 
 
 def _spots(work: Sequence[torch.Tensor]) -> list[_Spots]:
-    """Some elements of each tensor of floats."""
-    inexact = [t.view(-1) for t in work if t.is_floating_point() and t.is_contiguous() and t.numel() > CHANGED]
-    # Of floats of one byte PyTorch changes no elements by their positions.
-    inexact = [flat if flat.element_size() > 1 else flat.view(torch.uint8) for flat in inexact]
-    drawn = [(flat, torch.randint(flat.numel(), (CHANGED,), device=flat.device)) for flat in inexact]
-    return [_Spots(flat, positions, flat[positions]) for flat, positions in drawn]
+    return [_Spots(t.view(-1)) for t in work if t.is_contiguous() and t.numel() >= 2 * CHANGED]
 
 
 def _kinds(tensors: Sequence[torch.Tensor]) -> list[Any]:

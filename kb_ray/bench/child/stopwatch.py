@@ -6,6 +6,7 @@ Whatever can be done while others may still use the card is done before; what is
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.cases import Case, Loaded
@@ -36,6 +37,19 @@ def take_times(
         lent = references.process.serial
         if settings.baseline == "compile":
             settings = _compiled(references, loaded, cases, settings, found)
+    try:
+        return _alone(child, program, references, loaded, cases, settings, card, found, lent)
+    finally:
+        # However it ends: nothing else would ever give these inputs back.
+        with card.slot.shared(), suppress(ReferenceFailed):
+            references.end_timing(cases, settings)
+
+
+def _alone(
+    child: Child, program: str, references: References, loaded: Loaded, cases: list[Case], settings: BenchSettings,
+    card: Card, found: Findings, lent: int,
+) -> Measured:  # fmt: skip
+    """The measurement, once the card is free and quiet. `lent`: the reference's process that has the inputs."""
     for slot, case in zip(timed_slots(cases), cases, strict=True):
         child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
     measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
@@ -57,8 +71,6 @@ def take_times(
     if busy:
         measured.flags.add("gpu_busy")
     measurement.check(measured)
-    with card.slot.shared():
-        references.end_timing(cases, settings)
     return measured
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kb_ray.bench.child import provenance
+from kb_ray.bench.child import provenance, wire
 from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.strides import fill_alike
 from kb_ray.bench.child.tree import flatten
@@ -33,8 +33,9 @@ Looks = Mapping[int, Sequence[torch.Tensor]]
 
 def timed_calls(
     run: Callable[[Any], Any], inputs: Rotation, warmup: int, trials: int, flush: torch.Tensor, looks: Looks
-) -> list[float]:
-    """Milliseconds of `trials` calls over rotating `inputs`; the outputs of those in `looks` go where that says.
+) -> tuple[list[float], list[wire.Tree]]:
+    """Milliseconds of `trials` calls over rotating `inputs`; the outputs of those in `looks` go where that says, and
+    how each is built, in that order, is told.
 
     Zeroing `flush`, larger than any L2 cache, evicts the inputs and lets the queue fill, so that a short
     kernel is not timed by the speed of Python.
@@ -49,35 +50,42 @@ def timed_calls(
             host_s = time.perf_counter() - started
         torch.cuda.synchronize()
         _hold_queue((trials + len(looks)) * host_s)
-        pairs = []
+        pairs, trees = [], dict[int, wire.Tree]()
         for i in range(trials):
             pair, output = _timed_call(run, inputs, i, i in looks, flush)
             pairs.append(pair)
             if i in looks:
-                hand_over(output, looks[i])
+                trees[i] = hand_over(output, looks[i])
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in pairs]
+        return [start.elapsed_time(end) for start, end in pairs], [trees[i] for i in looks]
     finally:
         provenance.poison_allocations(True)
 
 
-def repeated_calls(run: Callable[[Any], Any], inputs: Rotation, calls: int, looks: Looks) -> None:
-    """Plain calls one after the other, for whoever holds a clock of their own; all done when it returns."""
+def repeated_calls(run: Callable[[Any], Any], inputs: Rotation, calls: int, looks: Looks) -> list[wire.Tree]:
+    """Plain calls one after the other, for whoever holds a clock of their own; all done when it returns.
+
+    Outputs of calls in `looks` as with `timed_calls`.
+    """
     provenance.poison_allocations(False)
+    trees = dict[int, wire.Tree]()
     try:
         for i in range(calls):
             inputs.vary(i, i in looks)
             output = run(inputs.values[i % len(inputs.values)])
             if i in looks:
-                hand_over(output, looks[i])
+                trees[i] = hand_over(output, looks[i])
         torch.cuda.synchronize()
+        return [trees[i] for i in looks]
     finally:
         provenance.poison_allocations(True)
 
 
-def hand_over(output: Any, areas: Sequence[torch.Tensor]) -> None:
-    """Copy the tensors of an output into memory for exactly such; others are left, which that memory then shows."""
-    fill_alike(areas, flatten(output, canonical=True)[1])
+def hand_over(output: Any, areas: Sequence[torch.Tensor]) -> wire.Tree:
+    """Copy the tensors of an output into memory for exactly such, where they are; how it is built."""
+    tree, tensors = flatten(output, canonical=True)
+    fill_alike(areas, tensors)
+    return tree
 
 
 def _timed_call(

@@ -54,32 +54,33 @@ def begun(cases: list[Case], blocks: int = 5) -> tuple[Looks, Memory]:
     return Looks(memory, cases, blocks, 1.0), memory  # type: ignore[arg-type]  # what it asks of a child, and no more
 
 
-def answer(memory: Memory, drawn: list[list[int]], cases: list[Case], wrong: int = -1) -> None:
+def answer(looks: Looks, memory: Memory, drawn: list[list[int]], cases: list[Case], wrong: int = -1) -> None:
     """What a child does: the right output of each call, but for one that is wrong."""
+    trees = []
     for call, first, end in drawn:
         outputs = [t.clone() for t in cases[call % len(cases)].outputs]
         if call == wrong:
             outputs[0] += 1
-        hand_over(tuple(outputs), memory.tensors[first:end])
+        trees.append(hand_over(tuple(outputs), memory.tensors[first:end]))
+    looks.told(trees)
 
 
 def test_every_case_is_looked_at_in_every_block_and_in_the_repeats() -> None:
     cases = two()
     drawn, memory = begun(cases)
-    calls = []
+    places = []
     for size in (10, 10, 10, 10, 9):
         block = drawn.in_block(size)
         assert sorted(call % 2 for call, *_ in block) == [0, 1]
         assert all(call < size for call, *_ in block)
-        calls.append(block)
+        places += [tuple(look[1:]) for look in block]
+        answer(drawn, memory, block, cases)
     for repeated in (100, 25):
         (look,) = drawn.in_repeats(repeated)
         assert look[0] < repeated
-        calls.append([look])
-    places = [tuple(look[1:]) for block in calls for look in block]
+        places.append(tuple(look[1:]))
+        answer(drawn, memory, [look], cases)
     assert len(set(places)) == len(places) == 12
-    for block in calls:
-        answer(memory, block, cases)
     assert drawn.wrong() is None
 
 
@@ -89,7 +90,7 @@ def test_one_wrong_call_is_found_wherever_it_is(block: int) -> None:
     drawn, memory = begun(cases)
     for number in range(6):
         given = drawn.in_block(10) if number < 5 else drawn.in_repeats(40)
-        answer(memory, given, cases, wrong=given[-1][0] if number == block else -1)
+        answer(drawn, memory, given, cases, wrong=given[-1][0] if number == block else -1)
     error = drawn.wrong()
     assert error is not None
     assert "timed calls" in error.message
@@ -100,7 +101,7 @@ def test_outputs_that_differ_within_what_is_allowed_are_right() -> None:
     drawn, memory = begun(cases)
     for number in range(5):
         ((_, first, end),) = drawn.in_block(10)
-        hand_over((cases[0].outputs[0] + 1e-8 * number,), memory.tensors[first:end])
+        drawn.told([hand_over((cases[0].outputs[0] + 1e-8 * number,), memory.tensors[first:end])])
     assert drawn.wrong() is None
 
 
@@ -112,13 +113,13 @@ def test_calls_are_drawn_and_not_counted_to() -> None:
 def test_what_was_never_handed_over_is_wrong_and_so_is_what_lay_there_before_another_round() -> None:
     cases = [case(torch.zeros(4), torch.zeros(3, dtype=torch.bool))]
     drawn, memory = begun(cases, blocks=1)
-    given = drawn.in_block(3)
-    assert drawn.wrong() is not None
-    answer(memory, given, cases)
+    tree = cases[0].outputs_tree
+    answer(drawn, memory, drawn.in_block(3), cases)
     assert drawn.wrong() is None
     drawn.begin()
     assert drawn.wrong() is None
     drawn.in_block(3)
+    drawn.told([tree])
     assert drawn.wrong() is not None
 
 
@@ -126,7 +127,28 @@ def test_an_output_of_another_shape_stays_out() -> None:
     cases = [case(torch.rand(4))]
     drawn, memory = begun(cases, blocks=1)
     ((_, first, end),) = drawn.in_block(3)
-    hand_over(torch.rand(5), memory.tensors[first:end])
+    drawn.told([hand_over((torch.rand(5),), memory.tensors[first:end])])
+    error = drawn.wrong()
+    assert error is not None
+    assert "(5,)" in f"{error.detail} {error.message}"
+
+
+@pytest.mark.parametrize("trees", [None, [], [None, None], "x", [3.0]])
+def test_what_is_not_told_or_nonsense_is_wrong(trees: object) -> None:
+    cases = [case(torch.rand(4))]
+    drawn, memory = begun(cases, blocks=1)
+    ((_, first, end),) = drawn.in_block(3)
+    hand_over((cases[0].outputs[0],), memory.tensors[first:end])
+    drawn.told(trees)
+    assert drawn.wrong() is not None
+
+
+def test_plain_values_of_an_output_are_compared_too() -> None:
+    whole = case(torch.rand(4))
+    whole.outputs_tree = (*whole.outputs_tree, 7)  # type: ignore[misc]
+    drawn, memory = begun([whole], blocks=1)
+    ((_, first, end),) = drawn.in_block(3)
+    drawn.told([hand_over((whole.outputs[0], 8), memory.tensors[first:end])])
     assert drawn.wrong() is not None
 
 
@@ -158,9 +180,9 @@ def test_a_run_of_too_few_repeats_for_the_case_in_turn_is_not_looked_at() -> Non
         torch.rand(2).bfloat16(),
         torch.rand(2, dtype=torch.complex64),
         torch.rand(2).to(torch.float8_e4m3fn),
-        torch.arange(3),
-        torch.arange(3, dtype=torch.uint8),
-        torch.zeros(3, dtype=torch.bool),
+        torch.arange(300),
+        torch.arange(300, dtype=torch.uint8),
+        torch.zeros(300, dtype=torch.bool),
         torch.rand(()),
         torch.rand(0, 3),
     ],
@@ -169,4 +191,7 @@ def test_a_run_of_too_few_repeats_for_the_case_in_turn_is_not_looked_at() -> Non
 def test_memory_for_outputs_begins_as_none_of_them(tensor: torch.Tensor) -> None:
     made = unlike(tensor)
     assert (made.dtype, made.shape) == (tensor.dtype, tensor.shape)
-    assert not tensor.numel() or not (made.float() == tensor.float()).any()
+    if tensor.is_floating_point() or tensor.is_complex():
+        assert torch.isnan(made if made.element_size() > 1 else made.float()).all()
+    else:
+        assert not torch.equal(made, tensor)
