@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from kb_ray import logs
+from kb_ray.records import StopReason
 from kb_ray.tally import Tally
 from kb_ray.traces.views import reading_line
 
@@ -116,6 +117,11 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
     elif tally.to_redo:
         why = f", the last with: {_short(tally.last_failure)}" if tally.last_failure else ""
         lines.append(f"to redo:   {tally.to_redo} failed episodes{why}; start the same command again to redo them")
+    if full := tally.stop_reasons[StopReason.CONTEXT.value]:
+        lines.append(
+            f"window:    {full} episodes had no room left in the model's window for one more prompt and --max-tokens: "
+            "lower --max-tokens, or take --prompt terse, into another --output"
+        )
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kb_ray import cluster, serve_checkpoint
+from kb_ray import cluster, serve_checkpoint, serve_family
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end, sigterm_as_ctrl_c
@@ -233,6 +233,10 @@ def main(argv: list[str] | None = None) -> int:
         except KbRayError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, ConfigError) else 1
+        except _RayEnded:
+            # What Ray has registered for the end of this process would wait a minute for its head.
+            sys.stdout.flush()
+            os._exit(exit_code())
         except KeyboardInterrupt:
             return exit_code()
 
@@ -251,17 +255,23 @@ def _run(arguments: argparse.Namespace) -> int:
     if cluster.known_address(arguments.ray_address) is None:
         _check_weights(config, alone=True)
     print("starting (a minute or more) ...", flush=True)
+    serve_family.adopt()
     joined = cluster.connect("serve", arguments.ray_address)
     try:
         _serve_until_stopped(config, arguments.host, arguments.port, joined)
-    finally:
+    except _RayEnded:
+        serve_family.end_descendants()
+        raise
+    except BaseException:
         cluster.disconnect()
+        raise
 
 
 def _serve_until_stopped(
     config: dict[str, Any], host: str | None, port: int | None, joined: cluster.Cluster
 ) -> NoReturn:
     """Raises KeyboardInterrupt, when all is stopped."""
+    head = None if joined.joined else serve_family.head()
     try:
         print(f"serving at {deploy(config, host=host, port=port)}  (Ctrl-C stops)", flush=True)
         if not joined.joined:
@@ -270,8 +280,14 @@ def _serve_until_stopped(
             signal.pause()
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
+        if serve_family.ends(head):
+            raise _RayEnded from None
         stop()
         raise
+
+
+class _RayEnded(KeyboardInterrupt):
+    """The signal that ends this process has ended Ray too: nobody is left to be asked to stop."""
 
 
 def _joining(started: cluster.Cluster) -> str:

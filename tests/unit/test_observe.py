@@ -146,6 +146,14 @@ async def test_the_summary_says_what_came_of_it_and_how_to_read_it(checked: Read
     assert "start the same command again to redo them" in text
 
 
+async def test_the_summary_says_what_to_lower_where_the_window_was_full(checked: Ready) -> None:
+    tally = counted(episode(stop_reason=StopReason.CONTEXT), episode(stop_reason=StopReason.CONTEXT))
+    last = observe.summary_text(checked, tally, Ending("done"), written=2).splitlines()[-1]
+    assert last.startswith("window:    2 episodes ")
+    assert "lower --max-tokens" in last
+    assert "window:" not in observe.summary_text(checked, counted(episode(Status.OK)), Ending("done"), written=1)
+
+
 async def test_the_summary_names_the_files_that_hold_all_episodes(checked: Ready) -> None:
     put_part(checked.store, 0)
     assert "/parts/*.parquet" in observe.summary_text(checked, counted(), Ending("done"), 1)

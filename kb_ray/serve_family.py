@@ -1,0 +1,78 @@
+"""The processes of a Ray that a command has started, down to those that its workers started, and their end.
+
+A signal to a whole process group, as `timeout` and other supervisors send, ends Ray's own processes before anybody has
+asked Serve to end: vLLM's engines would stay behind with their memory. Linux only; elsewhere nothing is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from kb_ray.process_identity import born
+
+_SET_CHILD_SUBREAPER = 36
+_HEAD = "gcs_server"
+SETTLING_S = 1.0
+"""How long a head that was told to end with this process may take to do so."""
+
+
+def adopt() -> None:
+    """From now on whoever is left of this process's descendants becomes its own child, and none is lost sight of."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def head() -> int | None:
+    """The process of the Ray head that this process has started; None where none is seen."""
+    return next((pid for pid in _children().get(os.getpid(), []) if _name(pid) == _HEAD), None)
+
+
+def ends(pid: int | None) -> bool:
+    """Whether the head is gone, or goes within a moment."""
+    deadline = time.monotonic() + SETTLING_S
+    while pid is not None and time.monotonic() < deadline:
+        if born(pid) is None:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def end_descendants() -> None:
+    """SIGKILL to all that descend from this process, until there is none."""
+    while living := [pid for pid in _descendants(os.getpid()) if born(pid) is not None]:
+        for pid in living:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _descendants(pid: int) -> list[int]:
+    children, found = _children(), list[int]()
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _children() -> dict[int, list[int]]:
+    """Processes by the one that they are children of."""
+    known: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            known.setdefault(parent, []).append(int(folder.name))
+    return known
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""

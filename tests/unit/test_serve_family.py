@@ -1,0 +1,49 @@
+"""What descends from a process is found and ended, also where whoever was between them has ended before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kb_ray import serve_family
+from kb_ray.process_identity import born
+
+ROOT = Path(__file__).resolve().parents[2]
+ORPHANS = """
+import os, subprocess, sys, time
+from kb_ray import serve_family
+serve_family.adopt()
+# One that ends by itself and leaves another behind, in a session of its own that nobody's signal reaches.
+left = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid, flush=True)"
+orphan = int(subprocess.run([sys.executable, "-c", left], stdout=subprocess.PIPE, text=True, check=True).stdout)
+child = subprocess.Popen(["sleep", "600"])
+serve_family.end_descendants()
+print(orphan, child.pid, child.wait())
+"""
+
+
+def test_all_descendants_are_ended_orphans_too() -> None:
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, env=env, timeout=60, check=True
+    )
+    orphan, child, status = map(int, done.stdout.split())
+    assert (born(orphan), born(child), status) == (None, None, -9)
+
+
+def test_a_head_that_is_gone_or_goes_is_told_from_one_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert serve_family.head() is None
+    assert not serve_family.ends(None)
+    monkeypatch.setattr(serve_family, "SETTLING_S", 0.2)
+    with subprocess.Popen(["sleep", "600"]) as stays:
+        assert not serve_family.ends(stays.pid)
+        stays.kill()
+        began = time.monotonic()
+        monkeypatch.setattr(serve_family, "SETTLING_S", 60.0)
+        assert serve_family.ends(stays.pid)
+        assert time.monotonic() - began < 30
