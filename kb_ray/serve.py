@@ -234,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, ConfigError) else 1
         except _RayEnded:
-            # What Ray has registered for the end of this process would wait a minute for its head.
+            # What Ray has registered for the end of this process would wait a minute for it.
             sys.stdout.flush()
             os._exit(exit_code())
         except KeyboardInterrupt:
@@ -271,7 +271,7 @@ def _serve_until_stopped(
     config: dict[str, Any], host: str | None, port: int | None, joined: cluster.Cluster
 ) -> NoReturn:
     """Raises KeyboardInterrupt, when all is stopped."""
-    head = None if joined.joined else serve_family.head()
+    node = None if joined.joined else serve_family.node()
     try:
         print(f"serving at {deploy(config, host=host, port=port)}  (Ctrl-C stops)", flush=True)
         if not joined.joined:
@@ -280,7 +280,7 @@ def _serve_until_stopped(
             signal.pause()
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
-        if serve_family.ends(head):
+        if serve_family.ends(node):
             raise _RayEnded from None
         stop()
         raise

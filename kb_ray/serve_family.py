@@ -17,9 +17,10 @@ from pathlib import Path
 from kb_ray.process_identity import born
 
 _SET_CHILD_SUBREAPER = 36
-_HEAD = "gcs_server"
+_NODE = "raylet"
+"""Whom workers and their engines belong to. The head's other processes outlast a signal that ends this one."""
 SETTLING_S = 1.0
-"""How long a head that was told to end with this process may take to do so."""
+"""How long a node that was told to end with this process may take to do so."""
 
 
 def adopt() -> None:
@@ -28,13 +29,13 @@ def adopt() -> None:
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def head() -> int | None:
-    """The process of the Ray head that this process has started; None where none is seen."""
-    return next((pid for pid in _children().get(os.getpid(), []) if _name(pid) == _HEAD), None)
+def node() -> int | None:
+    """The process of the Ray node that this process has started; None where none is seen."""
+    return next((pid for pid in _children().get(os.getpid(), []) if _name(pid) == _NODE), None)
 
 
 def ends(pid: int | None) -> bool:
-    """Whether the head is gone, or goes within a moment."""
+    """Whether the node is gone, or goes within a moment."""
     deadline = time.monotonic() + SETTLING_S
     while pid is not None and time.monotonic() < deadline:
         if born(pid) is None:

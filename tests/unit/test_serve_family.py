@@ -36,8 +36,8 @@ def test_all_descendants_are_ended_orphans_too() -> None:
     assert (born(orphan), born(child), status) == (None, None, -9)
 
 
-def test_a_head_that_is_gone_or_goes_is_told_from_one_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert serve_family.head() is None
+def test_a_node_that_is_gone_or_goes_is_told_from_one_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert serve_family.node() is None
     assert not serve_family.ends(None)
     monkeypatch.setattr(serve_family, "SETTLING_S", 0.2)
     with subprocess.Popen(["sleep", "600"]) as stays:
