@@ -233,10 +233,6 @@ def main(argv: list[str] | None = None) -> int:
         except KbRayError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, ConfigError) else 1
-        except _RayEnded:
-            # What Ray has registered for the end of this process would wait a minute for it.
-            sys.stdout.flush()
-            os._exit(exit_code())
         except KeyboardInterrupt:
             return exit_code()
 
@@ -259,12 +255,8 @@ def _run(arguments: argparse.Namespace) -> int:
     joined = cluster.connect("serve", arguments.ray_address)
     try:
         _serve_until_stopped(config, arguments.host, arguments.port, joined)
-    except _RayEnded:
-        serve_family.end_descendants()
-        raise
-    except BaseException:
+    finally:
         cluster.disconnect()
-        raise
 
 
 def _serve_until_stopped(
@@ -280,14 +272,16 @@ def _serve_until_stopped(
             signal.pause()
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
-        if serve_family.ends(node):
-            raise _RayEnded from None
-        stop()
+        with serve_family.ending_with(node, _end_at_once):
+            stop()
         raise
 
 
-class _RayEnded(KeyboardInterrupt):
-    """The signal that ends this process has ended Ray too: nobody is left to be asked to stop."""
+def _end_at_once() -> None:
+    """Ray has ended before it could be asked to: of signals only SIGTERM does that, to the whole group. It would be
+    waited for a minute."""
+    serve_family.end_descendants()
+    os._exit(128 + signal.SIGTERM)
 
 
 def _joining(started: cluster.Cluster) -> str:

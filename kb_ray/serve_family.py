@@ -10,8 +10,10 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kb_ray.process_identity import born
@@ -19,8 +21,7 @@ from kb_ray.process_identity import born
 _SET_CHILD_SUBREAPER = 36
 _NODE = "raylet"
 """Whom workers and their engines belong to. The head's other processes outlast a signal that ends this one."""
-SETTLING_S = 1.0
-"""How long a node that was told to end with this process may take to do so."""
+_LOOK_S = 0.1
 
 
 def adopt() -> None:
@@ -34,14 +35,22 @@ def node() -> int | None:
     return next((pid for pid in _children().get(os.getpid(), []) if _name(pid) == _NODE), None)
 
 
-def ends(pid: int | None) -> bool:
-    """Whether the node is gone, or goes within a moment."""
-    deadline = time.monotonic() + SETTLING_S
-    while pid is not None and time.monotonic() < deadline:
-        if born(pid) is None:
-            return True
-        time.sleep(0.05)
-    return False
+@contextmanager
+def ending_with(pid: int | None, then: Callable[[], None]) -> Iterator[None]:
+    """While this lasts, `then` is called from a thread of its own if that process ends; it is not to come back."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while pid is not None and not over.wait(_LOOK_S):
+            if born(pid) is None:
+                then()
+
+    watching = threading.Thread(target=watch, name="node", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def end_descendants() -> None:

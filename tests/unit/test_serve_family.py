@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
-
-import pytest
 
 from kb_ray import serve_family
 from kb_ray.process_identity import born
@@ -36,14 +34,17 @@ def test_all_descendants_are_ended_orphans_too() -> None:
     assert (born(orphan), born(child), status) == (None, None, -9)
 
 
-def test_a_node_that_is_gone_or_goes_is_told_from_one_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_process_is_noticed_while_it_matters() -> None:
     assert serve_family.node() is None
-    assert not serve_family.ends(None)
-    monkeypatch.setattr(serve_family, "SETTLING_S", 0.2)
-    with subprocess.Popen(["sleep", "600"]) as stays:
-        assert not serve_family.ends(stays.pid)
-        stays.kill()
-        began = time.monotonic()
-        monkeypatch.setattr(serve_family, "SETTLING_S", 60.0)
-        assert serve_family.ends(stays.pid)
-        assert time.monotonic() - began < 30
+    told = threading.Event()
+    with subprocess.Popen(["sleep", "600"]) as node, serve_family.ending_with(node.pid, told.set):
+        assert not told.wait(0.5)
+        node.kill()
+        assert told.wait(30)
+    told.clear()
+    with subprocess.Popen(["sleep", "600"]) as node:
+        with serve_family.ending_with(node.pid, told.set), serve_family.ending_with(None, told.set):
+            pass
+        node.kill()
+        node.wait()
+        assert not told.wait(0.5)
