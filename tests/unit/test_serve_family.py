@@ -13,14 +13,19 @@ from kb_ray.process_identity import born
 
 ROOT = Path(__file__).resolve().parents[2]
 ORPHANS = """
-import os, subprocess, sys, time
+import os, shutil, subprocess, sys, tempfile
 from kb_ray import serve_family
 serve_family.adopt()
 # One that ends by itself and leaves another behind, in a session of its own that nobody's signal reaches.
 left = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid, flush=True)"
 orphan = int(subprocess.run([sys.executable, "-c", left], stdout=subprocess.PIPE, text=True, check=True).stdout)
 child = subprocess.Popen(["sleep", "600"])
-serve_family.end_descendants()
+assert serve_family.node() is None
+node = shutil.copy(shutil.which("sleep"), os.path.join(tempfile.mkdtemp(), "raylet"))
+with subprocess.Popen([node, "600"]) as raylet:
+    assert serve_family.node() == raylet.pid
+    serve_family.end_descendants()
+shutil.rmtree(os.path.dirname(node))
 print(orphan, child.pid, child.wait())
 """
 
@@ -35,7 +40,6 @@ def test_all_descendants_are_ended_orphans_too() -> None:
 
 
 def test_the_end_of_a_process_is_noticed_while_it_matters() -> None:
-    assert serve_family.node() is None
     told = threading.Event()
     with subprocess.Popen(["sleep", "600"]) as node, serve_family.ending_with(node.pid, told.set):
         assert not told.wait(0.5)
