@@ -19,6 +19,7 @@ SPAN_MS = 5.0
 """What the longer run of calls shall last at least, so that the clock of a process exchange does not matter."""
 FEWEST, MOST = 8, 50
 PASSES = 6
+"""How often inputs are put back to see how long that takes."""
 HOST_MS = 0.15
 """What launching from Python may cost per call beyond the GPU's time: a process that reports less than the
 wall clock shows by more than this, and a quarter, is looked at."""

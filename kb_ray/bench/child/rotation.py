@@ -34,15 +34,12 @@ class _Spots:
         self._flat = flat
         self._was: tuple[int, torch.Tensor] | None = None
 
-    def change(self) -> None:
-        at, other = random.sample(range(self._flat.numel() // CHANGED), 2)
-        self._run(at).copy_(self._run(other))
-
-    def change_for_a_while(self) -> None:
-        """Change others than before, and those back."""
+    def change(self, lasting: bool) -> None:
+        """Other elements than before, which are put back first unless that was `lasting`: all is filled anew there."""
         self.put_back()
         at, other = random.sample(range(self._flat.numel() // CHANGED), 2)
-        self._was = at, self._run(at).clone()
+        if not lasting:
+            self._was = at, self._run(at).clone()
         self._run(at).copy_(self._run(other))
 
     def put_back(self) -> None:
@@ -82,10 +79,8 @@ class Rotation:
         for spots in self._spots[index]:
             if looked_at:
                 spots.put_back()
-            elif self._moving:
-                spots.change()
             else:
-                spots.change_for_a_while()
+                spots.change(lasting=self._moving)
 
     def vary(self, call: int, looked_at: bool) -> None:
         """As `prepare`, at the cost of a few elements: a call that is not looked at finds what lies there, changed.
@@ -96,7 +91,7 @@ class Rotation:
             self.prepare(call, looked_at)
             return
         for spots in self._spots[call % len(self._sets)]:
-            spots.change() if self._moving else spots.change_for_a_while()
+            spots.change(lasting=self._moving)
 
 
 def _spots(work: Sequence[torch.Tensor]) -> list[_Spots]:

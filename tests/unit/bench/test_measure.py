@@ -42,14 +42,14 @@ class Clock:
 
 
 class Code:
-    """What a sandboxed process has loaded; `asked` is the command that is being followed."""
+    """What a sandboxed process has loaded."""
 
     def __init__(self, run: Run) -> None:
         self.run = self.run_compiled = run
 
 
 class Side:
-    """A sandboxed process, as far as a measurement needs one."""
+    """A sandboxed process, as far as a measurement needs one; `doing` is the command that it follows."""
 
     def __init__(self, run: Run, cases: list[Case]) -> None:
         self.server = program.Server(None, "none", False, "/nowhere")  # type: ignore[arg-type]  # nobody is told
