@@ -28,7 +28,7 @@ from kb_ray.bench.lifetime import VERDICTS, Lifetime
 from kb_ray.bench.package_path import package_path
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest, judged
 from kb_ray.bench.static import check_static
-from kb_ray.bench.sweep import claim, remove
+from kb_ray.bench.sweep import claim, release
 from kb_ray.errors import InfraError
 from kb_ray.records import Environment, Evidence, Stage, Verdict
 
@@ -289,7 +289,7 @@ class Evaluator:
             process.wait()
         self._processes = {}
         if self.run_dir is not None:
-            remove(self.run_dir)
+            release(self.run_dir)
         self.run_dir = None
 
 

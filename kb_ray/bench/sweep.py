@@ -15,12 +15,15 @@ import secrets
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from kb_ray.process_identity import born, place
 
 _ABANDONED_S = 600.0
-"""Seconds after which a folder that names no owner belongs to nobody."""
+"""Seconds after which a folder of another container belongs to nobody, where no lock says that its owner lives."""
+_REMOVAL_S = 5.0
+"""For a removal while what was killed is still dying, and writes."""
 
 
 _locks: dict[Path, int | None] = {}
@@ -38,18 +41,31 @@ def claim(name: str) -> Path:
     base.mkdir(mode=0o711, exist_ok=True)
     if base.stat().st_uid != os.getuid():
         raise PermissionError(f"{base} belongs to another user: set TMPDIR to a folder of your own")
-    for folder in base.iterdir():
-        if not _owner_lives(folder):
-            remove(folder)
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
-    folder.chmod(0o711)
-    (folder / "place").write_text(place())
-    (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
-    _locks[folder] = _lock(folder)
+    sweep()
+    with _claiming(base):
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
+        folder.chmod(0o711)
+        (folder / "place").write_text(place())
+        (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
+    _locks[folder] = _lock(folder / "owner", wait=False)
     for part in ("candidates", "references"):
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
     return folder
+
+
+def sweep() -> None:
+    """Remove the folders whose owner is gone."""
+    for folder in base_dir().iterdir():
+        if not _owner_lives(folder):
+            remove(folder)
+
+
+def release(folder: Path) -> None:
+    """Remove one's own folder, and those whose owner lived still when it was claimed: a killed run's worker may end
+    after the next run has begun."""
+    remove(folder)
+    sweep()
 
 
 def remove(folder: Path) -> None:
@@ -58,23 +74,25 @@ def remove(folder: Path) -> None:
         # Elsewhere the numbers are those of other processes.
         for record in folder.glob("*/groups/*"):
             kill_group(int(record.name))
+    deadline = time.monotonic() + _REMOVAL_S
     for part in ("candidates", "references"):
         # The folder says whose it was until the last: whoever is killed at this leaves it to the next one.
-        erase(folder / part)
+        while erase(folder / part) and time.monotonic() < deadline:
+            time.sleep(0.02)
     erase(folder)
     if (held := _locks.pop(folder, None)) is not None:
         os.close(held)
 
 
-def erase(folder: Path) -> None:
+def erase(folder: Path) -> bool:
     """Remove a folder, whatever strangers made in it: deeper than recursion or a path can reach, or closed to us.
 
-    Nobody may be at work in it. What cannot be removed stays.
+    What cannot be removed stays, so what somebody makes meanwhile who is at work in it: then True.
     """
     try:
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return
+        return os.path.lexists(folder)
     try:
         pending = ["."]
         while pending:
@@ -84,6 +102,7 @@ def erase(folder: Path) -> None:
         os.close(top)
     with contextlib.suppress(OSError):
         folder.rmdir()
+    return os.path.lexists(folder)
 
 
 def _flatten(top: int, name: str) -> list[str]:
@@ -121,8 +140,9 @@ def kill_group(group: int) -> bool:
 def _owner_lives(folder: Path) -> bool:
     here, there, owner = place(), _said(folder, "place"), _said(folder, "owner")
     if not owner:
-        # Just being claimed, or being removed: not ours to touch, unless whoever did so was killed at it.
-        return _seconds_old(folder) < _ABANDONED_S
+        # Just being claimed, or whoever claimed or removed it was killed at that.
+        with _claiming(folder.parent) as alone:
+            return bool(_said(folder, "owner")) or (not alone and _seconds_old(folder) < _ABANDONED_S)
     if there and there != here:
         # Nothing outlives a boot; nor a container, but what still runs in one is for its next evaluator to kill.
         same_boot = there.split()[0] == here.partition(" ")[0]
@@ -131,11 +151,24 @@ def _owner_lives(folder: Path) -> bool:
     return pid.isdecimal() and str(born(int(pid))) == birth
 
 
-def _lock(folder: Path) -> int | None:
-    """The owner's lock, which the kernel takes away with the last process that has it; None where there is none."""
-    held = os.open(folder / "owner", os.O_RDONLY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _claiming(base: Path) -> Iterator[bool]:
+    """While one process is here, no other is: a folder that names no owner is then nobody's. False where there are no
+    locks."""
+    held = _lock(base, wait=True)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield held is not None
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _lock(path: Path, wait: bool) -> int | None:
+    """A lock that the kernel takes away with the last process that has it; None where another has it, or there is
+    none to be had."""
+    held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(held)
         return None
@@ -144,7 +177,7 @@ def _lock(folder: Path) -> int | None:
 
 def _locked(folder: Path) -> bool:
     try:
-        held = _lock(folder)
+        held = _lock(folder / "owner", wait=False)
     except OSError:
         return False
     if held is not None:

@@ -23,6 +23,8 @@ from kb_ray.bench.protocol import BenchRequest, judged
 from kb_ray.bench.site import Site
 
 _STOP_S = 5.0
+_END_S = 20.0
+"""For a worker to end its processes and to remove what they left, on a busy machine too."""
 _FIRST_REMINDER_S = 0.1
 _READMISSIONS = 2
 """How often a device comes back from quarantine: one that is found sick again and again is not worth its verdicts."""
@@ -150,10 +152,10 @@ class Worker:
         return None
 
     async def end(self) -> None:
-        """Lets the worker end its processes, a few seconds at most, then ends the actor."""
+        """Lets the worker end its processes, then ends the actor, also one that does not answer in time."""
         if self._was_ready:
             with suppress(RayError, TimeoutError):
-                await asyncio.wait_for(self._actor.stop.remote(), _STOP_S)
+                await asyncio.wait_for(self._actor.stop.remote(), _END_S)
         await self._kill()
 
     def _create(self) -> Any:

@@ -90,9 +90,11 @@ def wait_for_rows_of_job(head: Head, job: str, output: str, count: int) -> None:
         time.sleep(0.2)
 
 
-def later(draw: random.Random, longest_s: float) -> None:
-    """Waits for a drawn while."""
-    time.sleep(draw.uniform(0, longest_s))
+def later(draw: random.Random, longest_s: float, output: str = "", rows: int = 0) -> None:
+    """Waits for a drawn while, but not once `output` has `rows`: of a fast run something has to be left."""
+    end = time.monotonic() + draw.uniform(0, longest_s)
+    while (left := end - time.monotonic()) > 0 and not (output and rows_by_task(output).total() >= rows):
+        time.sleep(min(0.05, left))
 
 
 def run_id_of(output: str) -> str | None:

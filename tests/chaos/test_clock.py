@@ -115,7 +115,7 @@ def test_a_clock_that_jumps_is_not_noticed(
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     with running(arguments, tmp_path / "log", command.env | clock.env) as run:
         run.wait_for_rows(output, draw.randint(1, 3))
-        later(draw, 2.0)
+        later(draw, 2.0, output, rows=4)
         clock.jump(sign * HOUR_S)
         assert run.process.poll() is None, "it was over before the clock jumped"
         assert run.end() == 0, run.said
@@ -149,7 +149,7 @@ def test_a_machine_whose_clock_jumps_finishes_its_job(draw: random.Random, clock
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(head, "jumped", output, draw.randint(1, 4))
         _check_all_have(clock.preloaded)
-        later(draw, 2.0)
+        later(draw, 2.0, output, rows=6)
         clock.jump(draw.choice((1, -1)) * HOUR_S)
         assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the clock jumped"
         said = ray_command(head, "job", "logs", "--follow", "jumped", timeout_s=PATIENCE_S).stdout

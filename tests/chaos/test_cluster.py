@@ -92,7 +92,7 @@ def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
         submitted = submit(first, "first", arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(first, "first", output, draw.randint(1, 5))
-        later(draw, 2.0)
+        later(draw, 2.0, output, rows=6)
         end(first, output)
         deadline = time.monotonic() + PATIENCE_S
         while processes := command_lines(output):

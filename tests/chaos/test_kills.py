@@ -58,7 +58,7 @@ def _kill_one(run: Run, victim: str, output: str, draw: random.Random) -> None:
     """Waits until there is one, then for a drawn while, and kills one."""
     find = VICTIMS[victim]
     run.wait_for(lambda: bool(find(output)), f"having a {victim}")
-    later(draw, 0.2 if victim in ("candidate", "reference") else 4.0)
+    later(draw, 0.2 if victim in ("candidate", "reference") else 4.0, output, rows=3)
 
     def killed() -> bool:
         found = sorted(find(output))
@@ -89,12 +89,12 @@ def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     with running(arguments, tmp_path / "first", command.env) as run:
         # From the first line of the program on, not only while there are rows.
-        later(draw, 6.0)
+        later(draw, 6.0, output, rows=2)
         kill(run.process.pid)
         assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
     with running(arguments, tmp_path / "second", command.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 4))
-        later(draw, 1.0)
+        run.wait_for_rows(output, draw.randint(1, 3))
+        later(draw, 1.0, output, rows=3)
         kill(run.process.pid)
         assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
     with running(arguments, tmp_path / "third", command.env) as third:

@@ -77,7 +77,7 @@ def test_of_two_that_start_together_one_is_refused_and_a_third_goes_on_when_the_
             writer, told = one_refused(one, two)
             assert str(run_id_of(output)) in told
             writer.wait_for_rows(output, draw.randint(1, 4))
-            later(draw, 2.0)
+            later(draw, 2.0, output, rows=6)
             kill(writer.process.pid)
             assert writer.end() == -signal.SIGKILL, "it was over before it was killed"
     holder = f"process {writer.process.pid}"

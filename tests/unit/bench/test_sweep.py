@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,13 +32,62 @@ def test_a_folder_outlives_others_claims_and_not_its_owner(base: Path) -> None:
     assert (mine.is_dir(), theirs.exists()) == (True, False)
 
 
-def test_a_folder_that_names_no_owner_goes_once_nobody_can_be_at_it(base: Path) -> None:
+def test_a_folder_goes_at_once_whose_owner_was_killed_before_it_was_named(base: Path) -> None:
+    (base / "nameless" / "candidates").mkdir(parents=True)
+    sweep.claim("next")
+    assert not (base / "nameless").exists()
+
+
+def test_a_folder_that_is_being_claimed_is_nobody_elses(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept, during = threading.Thread(target=sweep.sweep), list[Path]()
+
+    def slowly(pid: int) -> int | None:
+        swept.start()
+        swept.join(0.5)
+        during.extend(base.iterdir())
+        return 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "born", slowly)
+        mine = sweep.claim("mine")
+    swept.join()
+    assert during == [mine]
+    assert mine.is_dir()
+
+
+def test_where_there_are_no_locks_a_nameless_folder_goes_after_a_while(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh, old = base / "fresh", base / "old"
     for folder in (fresh, old):
         (folder / "candidates").mkdir(parents=True)
     os.utime(old, times=(time.time() - 3600,) * 2)
+    monkeypatch.setattr(sweep, "_lock", lambda path, wait: None)
     sweep.claim("next")
     assert (fresh.is_dir(), old.exists()) == (True, False)
+
+
+def test_giving_up_a_folder_takes_those_of_owners_that_ended_since(base: Path) -> None:
+    mine = sweep.claim("mine")
+    (base / "late" / "candidates").mkdir(parents=True)
+    (base / "late" / "owner").write_text("4194304 1")
+    sweep.release(mine)
+    assert not list(base.iterdir())
+
+
+def test_a_folder_goes_although_somebody_still_writes_into_it(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that has been killed a moment ago."""
+    mine, flatten, last = sweep.claim("mine"), sweep._flatten, ["last", "but one", "but two"]
+
+    def written_to(top: int, name: str) -> list[str]:
+        moved = flatten(top, name)
+        if last:
+            os.mkdir(last.pop(), dir_fd=top)
+        return moved
+
+    monkeypatch.setattr(sweep, "_flatten", written_to)
+    sweep.remove(mine)
+    assert not mine.exists()
 
 
 def test_whoever_is_killed_while_removing_a_folder_leaves_its_owner_named(
