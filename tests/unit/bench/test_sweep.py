@@ -77,7 +77,7 @@ def test_giving_up_a_folder_takes_those_of_owners_that_ended_since(base: Path) -
 
 def test_a_folder_goes_although_somebody_still_writes_into_it(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one does that has been killed a moment ago."""
-    mine, flatten, last = sweep.claim("mine"), sweep._flatten, ["last", "but one", "but two"]
+    mine, flatten, last = sweep.claim("mine"), sweep._flatten, list("123456789")
 
     def written_to(top: int, name: str) -> list[str]:
         moved = flatten(top, name)
