@@ -1,9 +1,9 @@
 """`python -m kb_ray.bench CANDIDATE.py --reference REF.py`: the verdict on one file, without Ray.
 
-`--jsonl FILE` takes many rows {id, kernel_code, problem_code} and prints one JSON line for each as it
-finishes; `--recheck STORE` verifies the kernels of a trace store again. Exit code: 0 all correct, 1 not,
-2 unusable arguments or rows, 3 our own failure; with --recheck 0 if every kernel got its verdict. Does not know
-how a verdict is reached.
+`--jsonl FILE` takes many rows {id, kernel_code, problem_code}, with settings of their own where they have some, and
+prints one JSON line for each as it finishes; `--recheck STORE` verifies the kernels of a trace store again. Exit code:
+0 all correct, 1 not, 2 unusable arguments, rows or references, 3 our own failure; with --recheck 0 if every kernel got
+its verdict. Does not know how a verdict is reached.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, usable
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.categories import REFERENCE_ERROR
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.flag_parser import FlagParser
@@ -143,20 +144,18 @@ def _one(options: argparse.Namespace) -> int:
         kernel_name=options.candidate.stem,
     )
     print(json.dumps(answer(verdict), indent=1) if options.json else show(verdict))
-    return _exit_code({verdict.status})
+    return _exit_code(verdict)
 
 
 def _many(options: argparse.Namespace) -> int:
     """Answers every row, a bounded number at a time, so that a file may be larger than memory."""
-    statuses: set[Status] = set()
-    unusable = False
+    codes: set[int] = set()
     with _lines(options.jsonl) as lines, ThreadPoolExecutor(_at_once(options)) as threads:
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-        for row, status in _as_finished(threads, _at_once(options), lambda item: _row(options, *item), numbered):
+        for row, code in _as_finished(threads, _at_once(options), lambda item: _row(options, *item), numbered):
             print(json.dumps(row), flush=True)
-            statuses |= {status} if status else set()
-            unusable |= status is None
-    return 2 if unusable else _exit_code(statuses)
+            codes.add(code)
+    return next((code for code in (2, 3, 1) if code in codes), 0)
 
 
 def _as_finished(
@@ -172,8 +171,8 @@ def _as_finished(
         yield from (future.result() for future in done)
 
 
-def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str, Any], Status | None]:
-    """One output line and its status; None where the row itself cannot be used."""
+def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str, Any], int]:
+    """One output line and its exit code."""
     row: Any = None
     try:
         row = _json(text, f"line {number}")
@@ -184,10 +183,11 @@ def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str,
             reference_code=reference,
             input_shapes=row.get("input_shapes"),
             kernel_name=str(row.get("id", number)),
+            **{field: row[field] for field in _FIELDS.values() if row.get(field) is not None},
         )
     except KbRayError as error:
-        return {"id": row.get("id", number) if isinstance(row, dict) else number, "error": str(error)}, None
-    return {"id": row.get("id", number), **answer(verdict)}, verdict.status
+        return {"id": row.get("id", number) if isinstance(row, dict) else number, "error": str(error)}, 2
+    return {"id": row.get("id", number), **answer(verdict)}, _exit_code(verdict)
 
 
 def _sources(row: Any, number: int) -> tuple[str, str]:
@@ -239,7 +239,7 @@ def _recheck(options: argparse.Namespace, given: dict[str, Any]) -> int:
 def _evaluate(options: argparse.Namespace, **what: Any) -> Verdict:
     device = None if options.device == "auto" else options.device if options.ray else usable(options.device)
     policy = {field: getattr(options, name) for name, field in _FIELDS.items()}
-    return _evaluator(options)(bench_request(**what, **policy, device=device))
+    return _evaluator(options)(bench_request(**policy | what, device=device))
 
 
 def _evaluator(options: argparse.Namespace) -> Callable[[BenchRequest], Verdict]:
@@ -250,10 +250,10 @@ def _at_once(options: argparse.Namespace) -> int:
     return _ON_RAY if options.ray else CONCURRENCY
 
 
-def _exit_code(statuses: set[Status]) -> int:
-    if Status.INFRA_ERROR in statuses:
-        return 3
-    return 0 if statuses <= {Status.OK} else 1
+def _exit_code(verdict: Verdict) -> int:
+    if verdict.status is Status.INFRA_ERROR:
+        return 2 if verdict.error is not None and verdict.error.category == REFERENCE_ERROR else 3
+    return 0 if verdict.status is Status.OK else 1
 
 
 def _lines(name: str) -> Any:

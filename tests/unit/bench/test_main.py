@@ -126,6 +126,25 @@ def test_why_a_right_kernel_was_not_timed_is_what_is_so(device: Literal["cpu", "
     assert f"not timed: {why}" in show(verdict)
 
 
+def test_a_rows_own_settings_go_before_the_command_lines(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"kernel_code": KERNEL, "problem_code": PROBLEM}
+    rows = [row | {"id": 1, "n_correctness": 3}, row | {"id": 2, "tf32": None}, row | {"id": 3, "torch_ops": "some"}]
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["--jsonl", str(files / "rows.jsonl"), *FEW]) == 2
+    answers = {row["id"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (answers[1]["tests_total"], answers[2]["tests_total"]) == (3, 2)
+    assert answers[3] == {"id": 3, "error": answers[3]["error"]}
+    assert "torch_ops" in answers[3]["error"]
+
+
+def test_a_reference_that_raises_is_unusable_input(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raising = PROBLEM.replace("def forward(self, x):", "def forward(self, x):\n        raise RuntimeError('no')")
+    assert raising != PROBLEM
+    (files / "ref.py").write_text(raising)
+    assert main([str(files / "right.py"), "--reference", str(files / "ref.py"), *FEW]) == 2
+    assert "REFERENCE ERROR: " in capsys.readouterr().out
+
+
 def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"id": "bad", "kernel_code": KERNEL, "problem_code": "x = 1"},
@@ -143,7 +162,10 @@ def test_one_unusable_row_does_not_stop_the_others(files: Path, capsys: pytest.C
     [
         (["right.py", "--reference", "missing.py"], "cannot read missing.py"),
         (["right.py", "--reference", "ref.py", "--n-trials", "1"], "error: --n-trials: must be >= 3 (got 1)\n"),
-        (["right.py", "--refrence", "ref.py"], "error: unrecognized arguments: --refrence"),
+        (
+            ["right.py", "--refrence", "ref.py"],
+            "error: unrecognized arguments: --refrence ref.py; did you mean --reference?; see python -m kb_ray.bench",
+        ),
         (
             ["--jsonl", "-", "--timeout", "soon"],
             "error: --timeout: invalid float value: 'soon'; see python -m kb_ray.bench",
