@@ -1,6 +1,6 @@
 """List the commands of kb_ray.
 
-Reads the first line of each command's docstring from its source, so that nothing heavy is imported.
+Reads the first sentence of each command's docstring from its source, so that nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def commands() -> Iterator[tuple[str, str]]:
         module = path.parent if path.name == "__main__.py" else path.with_suffix("")
         name = ".".join(("kb_ray", *module.relative_to(_ROOT).parts))
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        purpose = _USAGE.sub("", text.partition("\n")[0])
+        purpose = _USAGE.sub("", " ".join(text.partition("\n\n")[0].split()))
         found[name] = purpose[:1].upper() + purpose[1:]
     yield from sorted(found.items())
 

@@ -60,18 +60,24 @@ def check(config: Mapping[str, Any]) -> None:
 
 def faults(config: Mapping[str, Any]) -> Iterator[str]:
     """One line for each thing that Serve or an application cannot use. Imports Ray."""
-    found = False
     for fault in _serve_faults(config):
-        found = True
         yield f"deployment file: {fault}"
-    # An application is looked at where its place in the file is sound.
-    for application in () if found else config["applications"]:
+    for application in filter(_can_be_looked_at, config["applications"]):
         try:
             look = getattr(module_of(application), "faults", None)
             for fault in look(application.get("args") or {}) if look is not None else ():
                 yield f"deployment argument {fault}"
         except ConfigError as error:
             yield str(error)
+
+
+def _can_be_looked_at(application: Any) -> bool:
+    """Whether it names what it is and has arguments; else that has been told already."""
+    return (
+        isinstance(application, Mapping)
+        and isinstance(application.get("import_path"), str)
+        and isinstance(application.get("args"), Mapping | None)
+    )
 
 
 def weights_faults(config: Mapping[str, Any]) -> Iterator[ConfigError]:

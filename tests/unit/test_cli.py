@@ -222,7 +222,7 @@ def test_the_commands_are_listed_without_importing_them() -> None:
     names = [line.split()[0] for line in done.stdout.splitlines()[2:]]
     assert {"kb_ray.generate", "kb_ray.doctor", "kb_ray.bench"} <= set(names)
     assert names == [name for name, _ in listing.commands()]
-    assert all(purpose[:1].isupper() for _, purpose in listing.commands())
+    assert all(purpose[:1].isupper() and purpose.endswith(".") for _, purpose in listing.commands())
 
 
 def test_the_doctor_says_what_there_is_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

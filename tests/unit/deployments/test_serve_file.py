@@ -163,6 +163,16 @@ def test_every_application_is_looked_at() -> None:
     assert "queue: no such field; did you mean queue_limit?" in second
 
 
+def test_arguments_are_looked_at_where_serves_own_fields_are_wrong() -> None:
+    config = changed("applications", 0, "args", models=[])
+    config["applications"] += [{"name": "b"}, {"name": "c", "import_path": "deployments.app:build", "args": 5}, "d"]
+    config["http_option"] = {}
+    found = list(faults(config))
+    assert any("http_option is no field" in fault for fault in found)
+    assert sum("models: List should have at least 1" in fault for fault in found) == 1
+    assert all(sum(f"applications.{n}" in fault for fault in found) >= 1 for n in (1, 2, 3)), found
+
+
 def test_a_port_in_use_is_said_before_ray_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
