@@ -63,8 +63,10 @@ def show(verdict: Verdict) -> str:
         why = "there is no GPU, the Triton interpreter ran" if verdict.env.device == "cpu" else "only checked"
         lines.append(f"not timed: {why}")
     if verdict.error is not None:
-        lines.append(f"{verdict.error.category}: {verdict.error.message}")
-        lines.extend(f"    {line}" for line in verdict.error.detail.splitlines())
+        said = verdict.error.message
+        lines.append(f"{verdict.error.category}: {said}")
+        # Of an exception both have its words.
+        lines.extend(f"    {line}" for line in verdict.error.detail.splitlines() if not said.endswith(line.strip()))
     if verdict.correct and not verdict.trusted:
         lines.append("untrusted: " + (", ".join(verdict.evidence.flags) or "see docs/verifier.md"))
     lines.append("seconds: " + ", ".join(f"{phase} {took:.2f}" for phase, took in verdict.seconds.items()))

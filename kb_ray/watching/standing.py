@@ -111,7 +111,7 @@ def standing(
         episodes=len(rows),
         to_redo=to_redo,
         superseded=sum(map(len, skim.files.values())) - len(rows),
-        files=len(skim.files),
+        files=len(skim.files) + len(skim.damaged),
         episodes_per_min=per_min,
         left_s=60 * left / per_min if state == "running" and left is not None and per_min else None,
         last_part_at=times[-1][0].isoformat(timespec="seconds") if times else None,

@@ -157,11 +157,13 @@ def test_a_newer_schema_is_one_line_that_says_what_to_do(store: Store, capsys: p
 
 
 def test_a_cut_part_is_named_and_the_others_are_shown(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    key = list_parts(store)[1]
+    parts = list_parts(store)
+    key = parts[1]
     path = Path(store.uri) / key
     path.write_bytes(path.read_bytes()[:-50])
     text = shown(capsys, store.uri)
     assert "episodes:  16" in text
+    assert f"({len(parts)} files)" in text
     assert len([line for line in text.splitlines() if line.startswith(f"damaged:   {key}: ")]) == 1
 
 

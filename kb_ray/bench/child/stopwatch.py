@@ -6,6 +6,7 @@ Whatever can be done while others may still use the card is done before; what is
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from kb_ray.bench.child.card import Card
@@ -37,8 +38,17 @@ def take_times(
         lent = references.process.serial
         if settings.baseline == "compile":
             settings = _compiled(references, loaded, cases, settings, found)
+
+    def lend_again() -> None:
+        # Another task's reference may have failed meanwhile and taken the process with it.
+        if not references.process.holds(lent):
+            references.lend_for_timing(loaded, cases, settings)
+
     try:
-        return _alone(child, program, references, loaded, cases, settings, card, found, lent)
+        for slot, case in zip(timed_slots(cases), cases, strict=True):
+            child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
+        measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
+        return _alone(measurement, child, card, settings.timeout_s, lend_again, found)
     finally:
         # However it ends: nothing else would ever give these inputs back.
         with card.slot.shared(), suppress(ReferenceFailed):
@@ -46,24 +56,18 @@ def take_times(
 
 
 def _alone(
-    child: Child, program: str, references: References, loaded: Loaded, cases: list[Case], settings: BenchSettings,
-    card: Card, found: Findings, lent: int,
-) -> Measured:  # fmt: skip
-    """The measurement, once the card is free and quiet. `lent`: the reference's process that has the inputs."""
-    for slot, case in zip(timed_slots(cases), cases, strict=True):
-        child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
-    measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
+    measurement: Measurement, child: Child, card: Card, timeout_s: float, prepare: Callable[[], None], found: Findings
+) -> Measured:
+    """The measurement, once the card is free and quiet, right after `prepare`."""
     began = time.monotonic()
     while True:
         asked = time.monotonic()
         with card.slot.alone(child):
             found.spent("queue_timing", time.monotonic() - asked)
             busy = not is_quiet()
-            patience = settings.timeout_s if card.slot.crowd > 1 else STRANGER_S
+            patience = timeout_s if card.slot.crowd > 1 else STRANGER_S
             if not busy or time.monotonic() - began > patience:
-                if not references.process.holds(lent):
-                    # Another task's reference has failed meanwhile and taken the process with it.
-                    references.lend_for_timing(loaded, cases, settings)
+                prepare()
                 with found.phase("timing"):
                     measured = measurement.run()
                 break

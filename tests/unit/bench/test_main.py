@@ -244,6 +244,14 @@ def test_a_timed_verdict_shows_its_times_and_an_untrusted_one_says_so() -> None:
     assert "untrusted" in shown
 
 
+def test_an_exceptions_words_are_shown_once() -> None:
+    error = ErrorDetail(
+        category="RUNTIME ERROR", message="ValueError: my own", detail="my own\nand more\nline 16: f(x)"
+    )
+    shown = show(Verdict.of(Status.RUNTIME_ERROR, Stage.TINY, error=error))
+    assert "RUNTIME ERROR: ValueError: my own\n    and more\n    line 16: f(x)" in shown
+
+
 def test_a_failure_shows_the_compilers_lines() -> None:
     error = ErrorDetail(category="COMPILATION ERROR", message="unknown name", detail="at 3:4\n    tl.nope()")
     shown = show(Verdict.of(Status.COMPILE_ERROR, Stage.COMPILE, error=error))
