@@ -76,6 +76,8 @@ CALLS: dict[str, str] = {
 """What happens when it is called."""
 
 NAMES = (*KINDS, *CALLS)
+SLOW = ("log flood", "log flood in lines")
+"""Whose harm, a gigabyte, takes longer than others are given."""
 
 
 def hostile(name: str, number: int) -> str:

@@ -47,6 +47,15 @@ def outside() -> dict[str, set[str]]:
     }
 
 
+def processes(word: str) -> list[str]:
+    """Command lines of this machine's processes that have `word` in them."""
+    lines = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            lines.append(f"{int(entry.name)} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
+    return sorted(line for line in lines if word in line)
+
+
 def _descendants(root: int) -> set[int]:
     parents = {}
     for entry in Path("/proc").iterdir():

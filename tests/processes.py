@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def alive(pid: int) -> bool:
     """Whether it runs; a zombie does not."""
     found = _stat(pid)
     return found is not None and found[1][0] != "Z"
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Seconds of CPU time that these have used so far."""
+    ticks = (sum(map(int, found[1][11:13])) for pid in pids if (found := _stat(pid)) is not None)
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def session_of(leader: int) -> dict[int, str]:

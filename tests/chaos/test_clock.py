@@ -116,6 +116,7 @@ def test_a_clock_that_jumps_is_not_noticed(
     with running(arguments, tmp_path / "log", command.env | clock.env) as run:
         run.wait_for_rows(output, draw.randint(1, 3))
         later(draw, 2.0, output, rows=4)
+        assert _has(run.process.pid, clock.preloaded)
         clock.jump(sign * HOUR_S)
         assert run.process.poll() is None, "it was over before the clock jumped"
         assert run.end() == 0, run.said

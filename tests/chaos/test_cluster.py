@@ -110,6 +110,7 @@ def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
 def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Command, tmp_path: Path) -> None:
     import numpy as np
     import ray
+    from ray._private.internal_api import memory_summary
 
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
@@ -119,10 +120,13 @@ def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Comman
         while rows_by_task(output).total() < wanted:
             assert time.monotonic() < deadline, run.said
             time.sleep(0.2)
-        # Held on to, half as much again as there is room for.
+        # In use, half as much again as there is room for: what is only kept could go to disk.
         held = [ray.put(np.full(block, number, dtype=np.uint8)) for number in range(15)]
+        used = [ray.get(one) for one in held]
+        summary = memory_summary(command.env["RAY_ADDRESS"], stats_only=True)
+        assert "Plasma filesystem mmap usage" in summary, f"there was room for all:\n{summary}"
         assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the store was full"
         assert run.end() == 0, run.said
-        assert [int(ray.get(one)[0]) for one in held] == list(range(15))
+        assert [int(one[0]) for one in used] == list(range(15))
     check_sound(output, workload)
     check_nothing_left(output)

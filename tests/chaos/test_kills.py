@@ -22,6 +22,7 @@ from tests.chaos.running import (
     scratch_folders,
 )
 from tests.fixtures_run import Command, make_workload
+from tests.processes import alive
 
 
 def _owners(output: str) -> list[int]:
@@ -56,15 +57,18 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
 
 def _kill_one(run: Run, victim: str, output: str, draw: random.Random) -> None:
     """Waits until there is one, then for a drawn while, and kills one."""
-    find = VICTIMS[victim]
+    find, known = VICTIMS[victim], set[int]()
     run.wait_for(lambda: bool(find(output)), f"having a {victim}")
     later(draw, 0.2 if victim in ("candidate", "reference") else 4.0, output, rows=3)
 
     def killed() -> bool:
-        found = sorted(find(output))
+        found = sorted(filter(alive, find(output)))
+        known.update(found)
         return bool(found) and kill(draw.choice(found))
 
     run.wait_for(killed, f"having a {victim} that can be killed")
+    # Another does its work: the run has met it, and not ended before.
+    run.wait_for(lambda: bool({*filter(alive, find(output))} - known), f"having another {victim}")
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

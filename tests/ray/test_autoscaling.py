@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.chaos.running import later, processes_of
+from tests.chaos.running import check_nothing_left, later
 from tests.fixtures_autoscaling import MOST_NODES, NODE_CPUS, Autoscaled
 from tests.fixtures_run import Command, Workload, check_exactly_once, make_workload
 from tests.processes import alive, descendants
@@ -75,7 +75,8 @@ def test_a_node_that_is_lost_in_mid_verdict_costs_no_episode_and_doubles_none(
     said, _ = run.communicate(timeout=150)
     assert run.returncode == 0, said
     check_exactly_once(output, workload)
+    check_nothing_left(output)
     end = time.monotonic() + 60
-    while left := [pid for pid in lost if alive(pid)] or processes_of(output):
+    while left := [pid for pid in lost if alive(pid)]:
         assert time.monotonic() < end, f"what the node ran outlives it: {left}"
         time.sleep(0.5)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import check_nothing_left, later
+from tests.chaos.running import check_nothing_left, later, running
 from tests.fixtures_run import Command, check_exactly_once, make_workload, rows_by_task
 from tests.fixtures_s3 import S3Server
 
@@ -51,13 +51,14 @@ def test_s3_server_killed_and_restarted_during_the_run(
         monkeypatch.setenv(name, value)
     workload, output = make_workload(tmp_path, 10), f"s3://{s3_server.bucket}/runs/{tmp_path.name}-{os.getpid()}"
     arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
-    process = command.start(arguments, s3_server.env)
-    _wait_for_rows(output, draw.randint(1, 5), process)
-    s3_server.kill()
-    time.sleep(draw.uniform(1, 8))
-    s3_server.start()
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, out
+    with running(arguments, tmp_path / "log", command.env | s3_server.env) as run:
+        run.wait_for_rows(output, draw.randint(1, 5))
+        s3_server.kill()
+        run.wait_for_words("trying on")
+        later(draw, 8.0)
+        s3_server.start()
+        assert run.end() == 0, run.said
+        assert "takes writes again" in run.said
     check_exactly_once(output, workload)
     check_nothing_left(output)
     code, out = command.run(arguments, s3_server.env)

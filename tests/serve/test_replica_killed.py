@@ -14,7 +14,7 @@ from kb_ray.traces.views import episodes
 from kb_ray.verifying.checking import check
 from tests.chaos.running import check_nothing_left, command_lines, later, running
 from tests.fixtures_run import Command, make_workload
-from tests.processes import alive, descendants
+from tests.processes import alive, cpu_s, descendants
 
 MODEL = "smollm2-135m-instruct"
 EPISODES = 6
@@ -23,6 +23,13 @@ EPISODES = 6
 def replicas() -> list[int]:
     """Processes of Serve that answer for the model, below this one's Ray."""
     return [pid for pid, line in command_lines("ray::ServeReplica").items() if "LLMServer" in line]
+
+
+def answering(processes: set[int]) -> bool:
+    """Whether they compute: between answers a model waits."""
+    before = cpu_s(processes)
+    time.sleep(0.3)
+    return cpu_s(processes) - before > 0.15
 
 
 def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
@@ -36,11 +43,11 @@ def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
     ]  # fmt: skip
     with running(arguments, tmp_path / "log", command.env) as run:
         run.wait_for_rows(output, 1)
-        # Two more are being answered: places are taken again at once.
         later(draw, 1.0)
         found = replicas()
         assert found, command_lines("ray::ServeReplica")
         processes = {pid for replica in found for pid in (replica, *descendants(replica))}
+        run.wait_for(lambda: answering(processes), "an answer under way")
         for replica in found:
             os.kill(replica, signal.SIGKILL)
         assert run.process.poll() is None, "it was over before the replica was killed"
