@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray import env_vars
 from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
 from kb_ray.watching import catalogue, meter
@@ -21,7 +22,8 @@ from tests import synthetic_traces
 from tests.fixtures_run import Command, make_workload
 from tests.scraping import RAY_LABELS, Sample, dashboard, metrics_in, queries, scrape
 
-SECRET = "key-nobody-may-see"
+SECRETS = {name: f"nobody-may-see-{name}" for name in env_vars.SECRETS if name != env_vars.RAY_AUTH_TOKEN}
+"""Ray's own token is in a file."""
 OURS = "ray_kb_ray_"
 
 
@@ -88,7 +90,7 @@ def watched(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Watch
     workload = make_workload(folder, 6)
     found = Watched(str(folder / "out"), earlier=frozenset(s.labels.get("WorkerId", "") for s in scrape()))
     arguments = workload.arguments(found.output, "--save-interval", "2", "--log-format", "json", n_correctness=12)
-    process = command.start(arguments, {"VLLM_API_KEY": SECRET})
+    process = command.start(arguments, SECRETS)
     try:
         _scrape_until_done(process, found)
         found.printed, _ = process.communicate(timeout=10)
@@ -185,9 +187,19 @@ def test_no_secret_is_exported_logged_or_stored(watched: Watched) -> None:
     kept = b"".join(path.read_bytes() for path in Path(watched.output).rglob("*") if path.is_file())
     assert b"run_id" in kept
     exported = str(watched.scrapes)
+    logs = b"".join(path.read_bytes() for path in _ray_logs())
+    assert b"BenchActor" in logs
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-    secrets = [SECRET, *([token.read_text().strip()] if token.is_file() else [])]
-    for secret in secrets:
+    for secret in (*SECRETS.values(), token.read_text().strip()):
         assert secret not in watched.printed
         assert secret not in exported
         assert secret.encode() not in kept
+        assert secret.encode() not in logs
+
+
+def _ray_logs() -> list[Path]:
+    """Of the session's Ray."""
+    from ray._private.worker import _global_node
+
+    assert _global_node is not None
+    return [path for path in Path(_global_node.get_logs_dir_path()).rglob("*") if path.is_file()]
