@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 # A local Ray with a token on disk needs this before ray is imported.
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: demo demo-llm test selftest chaos bench bench-driver lint clean help
+.PHONY: demo demo-llm test selftest chaos bench bench-driver bench-abuse lint clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -65,6 +65,9 @@ bench: $(VENV)/.demo ## speed and steadiness of verdicts on this machine's GPU; 
 
 bench-driver: $(VENV)/.dev ## one driver at full load, with a model and a bench that only wait; ARGS="--episodes 2000" for a short one
 	$(BIN)/python -m benchmarks.driver --output driver.json --document docs/scale.md $(ARGS)
+
+bench-abuse: $(VENV)/.dev ## 2,000 hostile candidates through one pool, mixed with honest ones; ARGS="--candidates 200" for fewer
+	$(BIN)/python -m benchmarks.abuse --output abuse.json --document docs/measurements.md --concurrency 8 $(ARGS)
 
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .
