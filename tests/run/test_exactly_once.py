@@ -29,11 +29,11 @@ def _wait_for_rows(output: str, count: int, process: subprocess.Popen[str]) -> N
 def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 10), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1")
+    workload, output = make_workload(tmp_path, 16), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1", n_correctness=20)
     process = command.start(arguments)
     _wait_for_rows(output, 2 * draw.randint(1, 3), process)
-    later(draw, 0.5)
+    later(draw, 0.5, output, rows=8)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, out
