@@ -18,6 +18,7 @@ from deployments.app import NODES
 from deployments.arguments import argument_faults, checked
 from kb_ray.bench.access import check_bound, read_access
 from kb_ray.bench.bodies import Limits
+from kb_ray.config import AT_ONCE
 from kb_ray.errors import InfraError
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ class BenchArgs(BaseModel):
     """None: GPUs where the cluster has any when the application starts."""
     workers: int | tuple[int, int] | None = None
     """How many, or [fewest, most] between which they follow the queue; None or 0: one per GPU, or one on CPUs."""
-    concurrency: int = Field(4, ge=1)
-    """Candidates that one worker checks at once; timing is alone in any case."""
+    concurrency: int | None = Field(None, ge=1)
+    """Candidates that one worker checks at once; None: as many as in a run on that device. Timing is alone in any
+    case."""
     queue_limit: int = Field(1024, ge=2)
     """Requests of one token that may wait. A client takes at most half of what is left of it."""
     limits: Limits = Limits()
@@ -106,7 +108,8 @@ class Bench:
         self._device = self._args.device or ("cuda" if ray.cluster_resources().get("GPU", 0) >= 1 else "cpu")
         # A name of its own: the workers of the front before may still be leaving.
         run_id = f"http-{uuid.uuid4().hex[:6]}"
-        self._pool = BenchPool(self._args.workers, self._args.concurrency, self._device, run_id)
+        self._concurrency = self._args.concurrency or AT_ONCE[self._device]
+        self._pool = BenchPool(self._args.workers, self._concurrency, self._device, run_id)
         await self._pool.start()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -114,7 +117,7 @@ class Bench:
 
         args = self._args
         service = Service(
-            self._pool, self._device, queue_limit=args.queue_limit, ahead=args.concurrency, limits=args.limits
+            self._pool, self._device, queue_limit=args.queue_limit, ahead=self._concurrency, limits=args.limits
         )
         return make_app(service, self._access, self._pool.close)
 

@@ -23,6 +23,8 @@ KERNELBENCH_DEFAULT = 1000
 """KernelBench samples of a run that names neither tasks nor counts."""
 _USERINFO = re.compile(r"(?<=://)[^/@]*@")
 MOST_WORKERS = 1024
+AT_ONCE = {"cuda": 12, "cpu": 2}
+"""Candidates that one bench worker takes at once where nobody says how many, by device: of runs and over HTTP."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ class RunConfig(BaseModel):
     bench_nodes: Annotated[Literal["auto", "labelled", "any"], Shown("nodes")] = "auto"
     """Nodes for workers: those labelled kb-pool=bench, or any, which others may use too. auto means labelled in a
     cluster that has the label kb-pool on some node."""
-    bench_concurrency: Annotated[int | None, Field(ge=1, le=64), Shown("candidates", "12 on a GPU, 2 on a CPU")] = None
+    bench_concurrency: Annotated[
+        int | None, Field(ge=1, le=64), Shown("candidates", f"{AT_ONCE['cuda']} on a GPU, {AT_ONCE['cpu']} on a CPU")
+    ] = None
     """Candidates that one worker loads, compiles and checks at once; timing is always alone."""
     n_correctness: Annotated[int, Field(ge=1, le=100), Shown("input sets")] = 5
     """Input sets a kernel must pass."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from kb_ray import cluster as ray_cluster
 from kb_ray.bench.protocol import BenchSettings
-from kb_ray.config import RunConfig
+from kb_ray.config import AT_ONCE, RunConfig
 from kb_ray.drive import Work
 from kb_ray.errors import ConfigError, StoreError
 from kb_ray.model.completer import Completer, ModelInfo
@@ -80,7 +80,7 @@ class Ready:
     @property
     def bench_concurrency(self) -> int:
         """Candidates that each worker takes at once."""
-        return self.config.bench_concurrency or (12 if self.bench.device == "cuda" else 2)
+        return self.config.bench_concurrency or AT_ONCE[self.bench.device]
 
 
 def remaining(

@@ -20,7 +20,7 @@ RAY_LABELS = frozenset(
 """Labels that Ray itself puts on whatever a process records."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_METRIC = re.compile(r"\b(?:ray|autoscaler)_\w+")
+_METRIC = re.compile(r"\b(?:ray|autoscaler|kb_ray)_\w+")
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,53 @@
-"""What the HTTP service counts of itself, as Prometheus reads it.
+"""What the HTTP service counts of its requests and of the pool that it asks, as Prometheus reads it.
 
-Labels come from closed sets: paths that exist, status codes, verdict statuses. Does not know who asked for what.
+Labels come from closed sets: paths that exist, status codes, verdict statuses, and those of the catalogue, whose names
+stand for the same things here and in a run. Does not know who asked for what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from kb_ray.records import Verdict
+from kb_ray.watching import catalogue
+from kb_ray.watching.catalogue import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+WANTED = Metric(
+    "kb_ray_bench_wanted_workers", "gauge", "workers", "Bench workers that there should be; those that leave are none."
+)
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
-class Exposition:
-    """Counters of one service; gauges are asked when they are read."""
+class PoolCounts(Protocol):
+    """What is told of a pool; `BenchPool.stats` has it."""
 
-    def __init__(self, gauges: dict[str, Callable[[], float]]) -> None:
-        """`gauges`: by what they count, such as `waiting`."""
+    @property
+    def running(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def ready(self) -> int: ...
+    @property
+    def leaving(self) -> int: ...
+    @property
+    def infra_retries(self) -> int: ...
+    @property
+    def quarantined(self) -> Sequence[str]: ...
+
+
+class Exposition:
+    """Counters of one service; gauges, and the pool, are asked when they are read."""
+
+    def __init__(self, gauges: dict[str, Callable[[], float]], pool: Callable[[], PoolCounts]) -> None:
+        """`gauges`: by what they count, such as `waiting`. `pool`: its counts now."""
         self._registry = CollectorRegistry()
         self._responses = Counter(
             "kb_ray_bench_http_responses", "Answers over HTTP.", ("path", "code"), registry=self._registry
@@ -32,9 +60,12 @@ class Exposition:
             "kb_ray_bench_http_verdict_seconds", "From a request's place to its verdict.", buckets=_SECONDS,
             registry=self._registry,
         )  # fmt: skip
+        phases = catalogue.PHASE_SECONDS
+        self._phases = Counter(phases.name, phases.description, tuple(phases.labels), registry=self._registry)
         for name, value in gauges.items():
             gauge = Gauge(f"kb_ray_bench_http_{name}", f"Requests or places: {name}, now.", registry=self._registry)
             gauge.set_function(value)
+        self._registry.register(_OfThePool(pool))
 
     def response(self, path: str, code: int) -> None:
         """One answer on one of the service's paths."""
@@ -44,6 +75,9 @@ class Exposition:
         """One verdict and how long it took once it had a place."""
         self._verdicts.labels(str(verdict.status)).inc()
         self._seconds.observe(seconds)
+        for phase, spent in verdict.seconds.items():
+            if phase != "total":
+                self._phases.labels(**catalogue.PHASE_SECONDS.bounded({"phase": phase})).inc(spent)
 
     def given_up(self) -> None:
         """One request that nobody waited for any more."""
@@ -52,3 +86,30 @@ class Exposition:
     def text(self) -> bytes:
         """Everything, in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class _OfThePool(Collector):
+    """One look at the pool for each time that the numbers are read, so that they fit each other."""
+
+    def __init__(self, pool: Callable[[], PoolCounts]) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        pool = self._pool()
+        workers = GaugeMetricFamily(
+            catalogue.WORKERS.name, catalogue.WORKERS.description, labels=tuple(catalogue.WORKERS.labels)
+        )
+        workers.add_metric(("ready",), pool.ready)
+        workers.add_metric(("not_ready",), pool.workers - pool.ready)
+        yield workers
+        # A worker that leaves while it is at it still has its places taken.
+        used = min(1.0, pool.running / pool.capacity) if pool.capacity else 0.0
+        for metric, value in (
+            (WANTED, pool.workers - pool.leaving),
+            (catalogue.VERIFYING, pool.running),
+            (catalogue.UTILISATION, used),
+            (catalogue.QUARANTINED, len(pool.quarantined)),
+        ):
+            yield GaugeMetricFamily(metric.name, metric.description, value)
+        retries = catalogue.INFRA_RETRIES
+        yield CounterMetricFamily(retries.name, retries.description, pool.infra_retries)

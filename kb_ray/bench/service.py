@@ -24,7 +24,7 @@ from kb_ray.bench.admission import Admission, QueueFull
 from kb_ray.bench.api import infra_verdict
 from kb_ray.bench.bodies import BatchBody, Candidate, EvaluateBody, Limits, problem, to_answer, to_request
 from kb_ray.bench.door import OWNER, Door
-from kb_ray.bench.exposition import CONTENT_TYPE, Exposition
+from kb_ray.bench.exposition import CONTENT_TYPE, Exposition, PoolCounts
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.bench.sending import OF_THE_REFERENCE
@@ -51,22 +51,13 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Counts(Protocol):
-    """What is told of a pool; `BenchPool.stats` has it."""
-
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def ready(self) -> int: ...
-
-
 class Verifier(Protocol):
     """Whatever gives verdicts: a BenchPool. A cancelled `evaluate` has the candidate killed."""
 
     async def evaluate(self, request: BenchRequest) -> Verdict: ...
 
     @property
-    def stats(self) -> Counts: ...
+    def stats(self) -> PoolCounts: ...
 
     @property
     def lost(self) -> str | None: ...
@@ -88,11 +79,12 @@ class Service:
         self._verifier, self._device = verifier, device
         self._admission = Admission(queue_limit, lambda: verifier.stats.capacity + ahead)
         queue = self._admission.queue
-        self.exposition = Exposition({
+        gauges: dict[str, Callable[[], float]] = {
             "waiting": lambda: queue.waiting,
             "running": lambda: queue.running,
             "capacity": lambda: verifier.stats.capacity,
-        })  # fmt: skip
+        }
+        self.exposition = Exposition(gauges, lambda: verifier.stats)
 
     async def one(self, body: EvaluateBody, request: Request) -> Response:
         """POST /evaluate."""

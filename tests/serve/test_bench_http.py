@@ -140,6 +140,14 @@ def test_many_at_once_are_told_to_wait_and_all_are_answered(url: str, client: Be
         assert n % 10 == 0 or answer["error_detail"]["line"] == n + 1
     told = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {SECRET}"}).text
     assert 'kb_ray_bench_http_responses_total{code="429",path="/evaluate"}' in told
+    for line in (
+        'kb_ray_bench_workers{state="ready"} 1.0', 'kb_ray_bench_workers{state="not_ready"} 0.0',
+        "kb_ray_bench_wanted_workers 1.0", "kb_ray_verdicts_in_flight 0.0", "kb_ray_bench_utilisation 0.0",
+        "kb_ray_bench_http_capacity 2.0", "kb_ray_quarantined_gpus 0.0", "kb_ray_infra_retries_total 0.0",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in told
+    # Candidates that ran have spent time on it.
+    assert 'kb_ray_phase_seconds_total{phase="check"}' in told
     assert SECRET not in told
 
 

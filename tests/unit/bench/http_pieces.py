@@ -45,7 +45,11 @@ class StaticVerifier:
     """Stands for a pool. `capacity` places; `delay_s` before each verdict; none before `together` were asked for."""
 
     capacity: int = 4
+    workers: int = 1
     ready: int = 1
+    leaving: int = 0
+    infra_retries: int = 0
+    quarantined: tuple[str, ...] = ()
     delay_s: float = 0.0
     together: int = 1
     lost: str | None = None

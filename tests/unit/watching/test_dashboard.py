@@ -44,7 +44,7 @@ def test_what_it_asks_of_vllm_is_defined_there() -> None:
 
 def test_what_it_asks_of_serve_and_of_nodes_is_defined_in_ray() -> None:
     text = source_of("ray", "serve/_private", "dashboard/modules/reporter")
-    asked = {name for name in ASKED if not name.startswith(("ray_kb_ray_", "ray_vllm_"))}
+    asked = {name for name in ASKED if not name.startswith(("ray_kb_ray_", "ray_vllm_", "kb_ray_"))}
     assert any(name.startswith("ray_serve_") for name in asked)
     assert any(name.startswith("ray_node_") for name in asked)
     # Serve puts protocols together with names: num_{protocol}_requests.
