@@ -3,11 +3,14 @@
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS wheel
+COPY requirements/images/build.txt /requirements/
+RUN pip install --no-cache-dir --no-deps --require-hashes -r /requirements/build.txt
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY kb_ray kb_ray
 COPY deployments deployments
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+# Isolated, it would fetch the newest build backend.
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --check-build-dependencies --wheel-dir /wheel .
 
 FROM ${PYTHON_IMAGE}
 # g++: torch compiles kernels where they run. rsync: `ray up` copies files with it. wget: KubeRay asks with it
