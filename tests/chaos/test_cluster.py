@@ -49,7 +49,9 @@ def _shut_down(head: Head, output: str) -> None:
 
 
 def _taken_down(head: Head, output: str) -> None:
-    """Ray's own `ray down`: it has `ray stop` run on the node, then the node terminated."""
+    """Ray's own `ray down`: it has `ray stop` run on the node, then the node terminated.
+
+    Ray's processes are told (SIGTERM), the job's are not: they lose their cluster, and then their machine."""
     file = head.home / "cluster.yaml"
     file.write_text(json.dumps(_cluster(head.group)))
     # It keeps what it has read of the file in the folder for temporary files.
@@ -59,8 +61,6 @@ def _taken_down(head: Head, output: str) -> None:
     stopped = r"Stopped (all \d+|only \d+ out of \d+) Ray processes"
     for step in (stopped, f"terminating {head.group}", "No nodes remaining"):
         assert re.search(step, down.stdout), down.stdout + down.stderr
-    for log in (head.home.parent / "ray").glob("session_2*/logs/job-driver-*.log"):
-        print(log.read_text()[-3000:])
 
 
 def _cluster(pid: int) -> dict[str, object]:
