@@ -68,6 +68,7 @@ def test_the_longest_answer_may_be_finished_at_the_pace_that_the_file_states(nam
     assert model.engine["max_model_len"] == int(said)
     leaving = model.deployment["graceful_shutdown_timeout_s"]
     assert int(said) / int(pace) <= leaving, "a replica that leaves"
+    assert model.deployment["max_ongoing_requests"] == model.engine["max_num_seqs"], "what it let in waits for nothing"
     found = app.serving_args(app.AppArgs(models=[model]))
     assert leaving <= found["ingress_deployment_config"]["graceful_shutdown_timeout_s"], "a front that leaves"
     assert leaving <= found["ingress_cls_config"]["ingress_extra_kwargs"]["answer_limit_s"]
