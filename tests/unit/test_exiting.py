@@ -12,10 +12,12 @@ import pytest
 from kb_ray.exiting import ctrl_c_at_once, sigterm_as_ctrl_c
 
 ROOT = Path(__file__).parents[2]
+# Not one long sleep: a signal just before that begins does not wake it.
 PLAIN = """
 try:
     print("begun", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)
 finally:
     print("let go")
 """
@@ -35,7 +37,8 @@ async def work():
     with ctrl_c_at_once():
         try:
             print("begun", flush=True)
-            time.sleep(60)
+            for _ in range(600):
+                time.sleep(0.1)
         finally:
             print("let go")
 asyncio.run(work())
