@@ -100,6 +100,8 @@ def _checked(url: str, command: list[str]) -> list[str]:
     """The command with its program in full: a slip of the pen is to be found before the wait."""
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"{url} is no address of a model server: http://HOST:8000/v1")
+    if not url.rstrip("/").endswith("/v1"):
+        raise ConfigError(f"{url}: pass the address that ends in /v1")
     if not command:
         raise ConfigError("name a command to start once the model is served")
     program = shutil.which(command[0])

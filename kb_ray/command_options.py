@@ -5,6 +5,7 @@ For commands without a YAML file and a fingerprint; those of runs are parsed in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import CliApp, SettingsError
 
 from kb_ray.errors import ConfigError
-from kb_ray.setting_names import flag, mistake
+from kb_ray.setting_names import flag, mistake, nearest
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -26,4 +27,6 @@ def parse_options(options: type[Options], argv: Sequence[str]) -> Options:
         raise ConfigError(told) from None
     except SettingsError as error:
         told = str(error).removeprefix("error parsing CLI: ").removeprefix("argument ")
+        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", told)
+        told += nearest(unknown[1], [flag(name) for name in options.model_fields]) if unknown else ""
         raise ConfigError(f"{told}; see {options.model_config.get('cli_prog_name')} --help") from None

@@ -8,9 +8,16 @@ its verdict. Does not know how a verdict is reached.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():
+    # `python -m` looks here first: a candidate's file named as a module of Python's would be imported in its place,
+    # outside any sandbox.
+    del sys.path[0]
+
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext

@@ -169,10 +169,10 @@ class OpenAICompleter:
             fault = "wrong API key for" if self._has_key else "an API key is needed at"
             raise ConfigError(f"{fault} {self.base_url} (status {status}): set --api-key or VLLM_API_KEY")
         if not response.is_success:
-            raise ConfigError(
-                f"{self.base_url}/models gives status {status}, {wire.words(response.content)}: "
-                "pass the address that ends in /v1 as --vllm-url"
-            )
+            told = f"{self.base_url}/models gives status {status}, {wire.words(response.content)}"
+            if status == 404 and self.base_url.endswith("/v1"):
+                raise ConfigError(f"{told}: no model is served there, or not yet (`serve status` tells)")
+            raise ConfigError(f"{told}: pass the address that ends in /v1 as --vllm-url")
 
     def _choose(self, served: list[ModelInfo]) -> ModelInfo:
         if not served:

@@ -240,7 +240,10 @@ def test_watching_shows_what_comes_and_ends_with_the_run(
         (["--watch", "0.1"], "error: --watch: must be >= 1.0 (got 0.1)\n"),
         (["--watch", "soon"], "error: --watch: must be a number (got soon)\n"),
         (["--watch"], "error: --watch: expected one argument; see python -m kb_ray.status --help\n"),
-        (["--wacth", "3"], "error: unrecognized arguments: --wacth 3; see python -m kb_ray.status --help\n"),
+        (
+            ["--wacth", "3"],
+            "error: unrecognized arguments: --wacth 3; did you mean --watch?; see python -m kb_ray.status --help\n",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_worded_as_a_setting_of_a_run(

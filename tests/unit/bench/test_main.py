@@ -83,6 +83,17 @@ def test_a_process_of_its_own_prints_a_verdict_exits_0_and_leaves_nothing(files:
     assert not list(base_dir().glob(f"kb-bench-local-{process.pid}-*"))
 
 
+def test_a_candidate_named_like_a_module_of_pythons_is_a_candidate_alone(files: Path) -> None:
+    for name in ("struct", "copy", "json"):
+        (files / f"{name}.py").write_text(KERNEL)
+    command = [sys.executable, "-m", "kb_ray.bench", "copy.py", "--reference", "ref.py", *FEW]
+    done = subprocess.run(
+        command, cwd=files, capture_output=True, text=True, env={"PYTHONPATH": str(Path.cwd())}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok: "), done.stdout
+
+
 def test_a_wrong_kernel_exits_1_and_says_what_differs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(files / "wrong.py"), "--reference", str(files / "ref.py"), *FEW]) == 1
     printed = capsys.readouterr().out

@@ -115,6 +115,7 @@ def test_it_then_is_the_command_with_its_arguments_and_its_exit_code() -> None:
     ("words", "code", "said"),
     [
         (["host:8000", "true"], 2, "host:8000 is no address of a model server"),
+        (["http://127.0.0.1:9", "true"], 2, "http://127.0.0.1:9: pass the address that ends in /v1"),
         (["http://127.0.0.1:80o0/v1", "true"], 2, "http://127.0.0.1:80o0/v1 is no address of a model server"),
         (["http://[::1/v1", "true"], 2, "http://[::1/v1 is no address of a model server"),
         (["http://.:8000/v1", "true"], 2, "http://.:8000/v1 is no address of a model server"),

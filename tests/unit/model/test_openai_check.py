@@ -58,7 +58,7 @@ async def test_adapters_listed_beside_the_only_model_do_not_hide_it(
         ("", serves("a", "b"), "serves a, b: name one with --model"),
         ("m", serves(), "serves no model: load one there"),
         ("m", says(401, {"error": "Unauthorized"}), "API key is needed .*--api-key or VLLM_API_KEY"),
-        ("m", says(404, {"detail": "Not Found"}), "status 404, Not Found: .*ends in /v1"),
+        ("m", says(404, {"detail": "Not Found"}), "/v1/models gives status 404, .*is served there, or not yet"),
         ("m", says(200, "<html>"), "no JSON: is it an OpenAI-compatible server"),
         ("m", says(200, {"hello": "world"}), "without a list of models: is it an OpenAI-compatible"),
         ("m", resets, "does not answer .*--vllm-url"),
@@ -70,6 +70,14 @@ async def test_check_says_in_one_line_what_is_wrong(server: ModelServer, model: 
     with pytest.raises(ConfigError, match=message) as caught:
         await completer.check()
     assert "\n" not in str(caught.value)
+    await completer.aclose()
+
+
+async def test_an_address_without_its_end_is_told_from_one_where_nothing_is_served(server: ModelServer) -> None:
+    completer = OpenAICompleter(server.url.removesuffix("/v1"), "m")
+    server.replies = [says(404, {"detail": "Not Found"})]
+    with pytest.raises(ConfigError, match="status 404, Not Found: pass the address that ends in /v1"):
+        await completer.check()
     await completer.aclose()
 
 
