@@ -84,6 +84,8 @@ class Ending:
     """`done`, `budget`, `signal` or `failing`."""
     message: str = ""
     exit_code: int = 0
+    hurried: bool = False
+    """Whether only seconds are left: a signal was received, or the cluster is gone."""
 
 
 class Drive:
@@ -151,8 +153,8 @@ class Drive:
         return Ending("done")
 
     def stop(self, ending: Ending) -> None:
-        """Begins nothing new from now on. The first reason counts, but a signal cuts a budget's grace."""
-        if self._ending is None or ending.kind == "signal":
+        """Begins nothing new from now on. The first reason counts, but one that hurries cuts a budget's grace."""
+        if self._ending is None or ending.hurried:
             self._ending = ending
         self._changed.set()
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from kb_ray import cluster, logs, observe
@@ -20,6 +21,7 @@ from kb_ray.config import RunConfig
 from kb_ray.drive import Drive, Ending
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.flagging import Flagging
+from kb_ray.head_watch import watching
 from kb_ray.model.completer import Completer
 from kb_ray.preflight import Planned, Ready, preflight
 from kb_ray.stopping import exit_after, stop_on_signals, unless
@@ -33,7 +35,8 @@ from kb_ray.watching.ray_meter import RayMeter
 from kb_ray.watching.sampling import Sampler
 from kb_ray.window import Window, misfits
 
-_FLUSH_ON_SIGNAL_S = 10.0
+_FLUSH_S = 10.0
+"""For what is finished, where only seconds are left."""
 _LET_GO_S = 15.0
 """A signal to the process group also ends a local cluster, and Ray's client would then wait a minute for it."""
 
@@ -150,14 +153,14 @@ async def _run(ready: Ready, run: RunInfo, lease: Lease) -> int:
     with stop_on_signals(drive.stop) as stopped:
         try:
             if await unless(stopped, pool.start()):
-                async with sampler.going(), observe.progress(tally):
+                async with sampler.going(), observe.progress(tally), _head_watched(ready, drive):
                     ending = await drive.run(ready.work, ready.again)
             else:
                 ending = await drive.run([])
         finally:
-            signalled = ending is not None and ending.kind == "signal"
+            hurried = ending is not None and ending.hurried
             try:
-                await asyncio.to_thread(sink.close, _FLUSH_ON_SIGNAL_S if signalled else None)
+                await asyncio.to_thread(sink.close, _FLUSH_S if hurried else None)
                 if ending is not None:
                     logs.say(observe.summary_text(ready, tally, ending, sink.written), "summary", ended=ending.kind)
                     if flagging and flagging.left_out:
@@ -166,10 +169,21 @@ async def _run(ready: Ready, run: RunInfo, lease: Lease) -> int:
                 sampler.sample()
                 _last_word(presence, ending, flagging.left_out if flagging else ())
                 await asyncio.to_thread(lease.release)
-                with exit_after(_LET_GO_S if signalled else None, ending.exit_code if ending else 1):
+                with exit_after(_LET_GO_S if hurried else None, ending.exit_code if ending else 1):
                     await pool.close()
                     cluster.disconnect()
     return ending.exit_code
+
+
+def _head_watched(ready: Ready, drive: Drive) -> AbstractAsyncContextManager[None]:
+    """Ends the run with its own words where the cluster that it is on does not answer any more."""
+    if ready.cluster is None:
+        return nullcontext()
+
+    def lost(line: str) -> None:
+        drive.stop(Ending("failing", line, exit_code=1, hurried=True))
+
+    return watching(ready.cluster.address, lost)
 
 
 def _stop_when_lost(lease: Lease, drive: Drive) -> None:

@@ -26,7 +26,7 @@ def stop_on_signals(stop: Callable[[Ending], None]) -> Iterator[asyncio.Event]:
     stopped = asyncio.Event()
 
     def received(number: signal.Signals) -> None:
-        stop(Ending("signal", f"{number.name} received", exit_code=128 + number))
+        stop(Ending("signal", f"{number.name} received", exit_code=128 + number, hurried=True))
         stopped.set()
         if number == signal.SIGINT:
             loop.remove_signal_handler(number)

@@ -109,6 +109,29 @@ def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
         check_nothing_left(output)
 
 
+# It takes a minute to be sure.
+@ONLY_IN_CHAOS
+def test_a_run_whose_cluster_ends_beneath_it_says_so_and_goes_on_in_another(
+    draw: random.Random, command: Command, tmp_path: Path
+) -> None:
+    workload, output = make_workload(tmp_path, 40), str(tmp_path / "out")
+    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    with started_head() as head:
+        joined = head.environment() | {"RAY_ADDRESS": head.address}
+        with running(arguments, tmp_path / "log", joined) as run:
+            run.wait_for_rows(output, draw.randint(1, 5))
+            later(draw, 2.0, output, rows=6)
+            os.killpg(head.group, signal.SIGKILL)
+            assert run.end() == 1, run.said
+            said = run.said
+    gone = r"stopped:   the Ray cluster at \S+ is gone: .*; start the same command again to go on"
+    assert re.search(gone, said), said
+    with running(arguments, tmp_path / "again", command.env) as again:
+        assert again.end() == 0, again.said
+    check_sound(output, workload)
+    check_nothing_left(output)
+
+
 def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Command, tmp_path: Path) -> None:
     import numpy as np
     import ray

@@ -32,7 +32,7 @@ async def test_a_signal_drops_what_is_under_way_at_once_and_the_next_start_runs_
     while bench.tally.finished < 3:
         await asyncio.sleep(0.01)
     began = time.monotonic()
-    bench.drive.stop(Ending("signal", "SIGTERM", 143))
+    bench.drive.stop(Ending("signal", "SIGTERM", 143, hurried=True))
     ending = await running
     assert time.monotonic() - began < 20
     assert ending.exit_code == 143
