@@ -6,7 +6,7 @@ stand for the same things here and in a run. Does not know who asked for what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from kb_ray.records import Verdict
 from kb_ray.watching import catalogue
 from kb_ray.watching.catalogue import Metric
+from kb_ray.watching.pool_counts import PoolCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WANTED = Metric(
@@ -24,29 +25,17 @@ WANTED = Metric(
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
-class PoolCounts(Protocol):
-    """What is told of a pool; `BenchPool.stats` has it."""
+class CrewCounts(PoolCounts, Protocol):
+    """With those that leave; `BenchPool.stats` has it."""
 
     @property
-    def running(self) -> int: ...
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def ready(self) -> int: ...
-    @property
     def leaving(self) -> int: ...
-    @property
-    def infra_retries(self) -> int: ...
-    @property
-    def quarantined(self) -> Sequence[str]: ...
 
 
 class Exposition:
     """Counters of one service; gauges, and the pool, are asked when they are read."""
 
-    def __init__(self, gauges: dict[str, Callable[[], float]], pool: Callable[[], PoolCounts]) -> None:
+    def __init__(self, gauges: dict[str, Callable[[], float]], pool: Callable[[], CrewCounts]) -> None:
         """`gauges`: by what they count, such as `waiting`. `pool`: its counts now."""
         self._registry = CollectorRegistry()
         self._responses = Counter(
@@ -91,7 +80,7 @@ class Exposition:
 class _OfThePool(Collector):
     """One look at the pool for each time that the numbers are read, so that they fit each other."""
 
-    def __init__(self, pool: Callable[[], PoolCounts]) -> None:
+    def __init__(self, pool: Callable[[], CrewCounts]) -> None:
         self._pool = pool
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:

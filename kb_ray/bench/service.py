@@ -24,7 +24,7 @@ from kb_ray.bench.admission import Admission, QueueFull
 from kb_ray.bench.api import infra_verdict
 from kb_ray.bench.bodies import BatchBody, Candidate, EvaluateBody, Limits, problem, to_answer, to_request
 from kb_ray.bench.door import OWNER, Door
-from kb_ray.bench.exposition import CONTENT_TYPE, Exposition, PoolCounts
+from kb_ray.bench.exposition import CONTENT_TYPE, CrewCounts, Exposition
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
 from kb_ray.bench.sending import OF_THE_REFERENCE
@@ -57,7 +57,7 @@ class Verifier(Protocol):
     async def evaluate(self, request: BenchRequest) -> Verdict: ...
 
     @property
-    def stats(self) -> PoolCounts: ...
+    def stats(self) -> CrewCounts: ...
 
     @property
     def lost(self) -> str | None: ...

@@ -7,7 +7,7 @@ where the numbers go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -15,35 +15,24 @@ from kb_ray.tally import Tally
 from kb_ray.watching import catalogue
 from kb_ray.watching.catalogue import Metric
 from kb_ray.watching.meter import Meter
+from kb_ray.watching.pool_counts import PoolCounts
 
 SAMPLE_EVERY_S = 5.0
 """Half of what Ray takes to send numbers on."""
 
 
-class PoolCounts(Protocol):
-    """Of `bench.pool.PoolStats`."""
+class QueueCounts(PoolCounts, Protocol):
+    """With the pool's own queue."""
 
     @property
     def waiting(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def ready(self) -> int: ...
-    @property
-    def infra_retries(self) -> int: ...
-    @property
-    def quarantined(self) -> Sequence[str]: ...
 
 
 class CountingPool(Protocol):
     """Of `bench.pool.BenchPool`."""
 
     @property
-    def stats(self) -> PoolCounts: ...
+    def stats(self) -> QueueCounts: ...
 
 
 class CountingSink(Protocol):

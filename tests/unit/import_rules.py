@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bench.fair", "bench.retrying", "bench.dispatch", "bench.scaling", "bench.gpu_use"), ()),
     "bench.admission": ("bench.fair",),
     "bench.door": ("bench.access",),
-    "bench.exposition": (*PURE, "watching.catalogue"),
+    "bench.exposition": (*PURE, "watching.catalogue", "watching.pool_counts"),
     "bench.client": (*PURE, "bench.api", "bench.fair", "bench.retrying", "bench.sending", "env_vars"),
     "bench.sending": (*PURE, "bench.api", "bench.static", "bench.unread", "tasks.shapes"),
     "bench.placement": PURE,
