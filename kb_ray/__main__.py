@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).parent
@@ -33,14 +34,22 @@ def _is_command(path: Path) -> bool:
     return path.name == "__main__.py" or '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
 
 
-def main() -> None:
-    """Prints one line for each command."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints one line for each command; returns the exit code."""
+    given = [one for one in (sys.argv[1:] if argv is None else argv) if one not in ("-h", "--help")]
+    if given:
+        print(
+            f"error: {given[0]}: commands are modules: python -m kb_ray.COMMAND; without it they are listed",
+            file=sys.stderr,
+        )
+        return 2
     listed = list(commands())
     width = max(len(name) for name, _ in listed)
     print("usage: python -m COMMAND [--help]\n")
     for name, purpose in listed:
         print(f"  {name:{width}}  {purpose}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

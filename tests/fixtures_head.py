@@ -70,7 +70,7 @@ def started_head(before: Sequence[str] = ()) -> Iterator[Head]:
         # Ray's own processes stay in the group, so that nothing outlives this.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -89,7 +89,7 @@ def ray_command(
 def submit(head: Head, identity: str, arguments: list[str], *more: str) -> subprocess.CompletedProcess[str]:
     """`python -m kb_ray.generate` as a job; `more` are flags of `ray job submit`."""
     # The head's agent comes up some seconds after the head says that it runs.
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while "No available agent" in (tried := _try_submit(head, identity, arguments, *more)).stderr:
         assert time.monotonic() < deadline, tried.stderr
         time.sleep(2)
@@ -127,7 +127,7 @@ def free_port() -> int:
 
 def wait_until_up(process: subprocess.Popen[bytes], log: Path) -> None:
     """Until `ray start` has written to its log that the head runs."""
-    end = time.monotonic() + 90
+    end = time.monotonic() + 300
     while "Ray runtime started" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()

@@ -63,10 +63,11 @@ class Workload:
     script: Path
     task_ids: tuple[str, ...]
 
-    def arguments(self, output: str, *more: str, n_correctness: int = 2) -> list[str]:
-        """Flags of a run; more input sets make it last longer."""
+    def arguments(self, output: str, *more: str, n_correctness: int = 2, url: str = "") -> list[str]:
+        """Flags of a run, whose answers come from `url` or from the script; more input sets make it last longer."""
+        model = ["--vllm-url", url] if url else ["--model", f"scripted:{self.script}"]
         return [
-            "--tasks", f"folder:{self.tasks}", "--model", f"scripted:{self.script}", "--multi-turn",
+            "--tasks", f"folder:{self.tasks}", *model, "--multi-turn",
             "--output", output, "--n-correctness", str(n_correctness), "--bench-workers", "1", *more,
         ]  # fmt: skip
 

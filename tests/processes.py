@@ -63,7 +63,7 @@ def end_group(leader: subprocess.Popen[bytes]) -> None:
     """Kills the process group that `leader` began, whether or not it still lives, and waits for the leader."""
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
-    leader.wait(10)
+    leader.wait(60)
 
 
 def outcome(process: subprocess.Popen[str], timeout_s: float) -> tuple[int, str]:

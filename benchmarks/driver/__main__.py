@@ -4,8 +4,8 @@
 
 Model and bench only wait, everything else is real; a Ray of its own, ended with each run. Writes JSON, and a table into
 a Markdown file. Exit code 1 where an episode is missing, a store is not sound, a verdict took 10 s longer than its
-place in the queue allows, or more was begun than there are places for; other goals that are missed are told, not
-failed: they depend on the machine.
+place in the queue allows, or more was begun than there are places for; other goals that are missed are marked in the
+table, not failed: they depend on the machine.
 """
 
 from __future__ import annotations

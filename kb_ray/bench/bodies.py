@@ -141,7 +141,9 @@ def problem(errors: Sequence[Mapping[str, Any]]) -> str:
     if not loc and (kind == "missing" or isinstance(first.get("input"), bytes)):
         return "the body is no JSON: send an object, as Content-Type application/json"
     if kind == "missing":
-        return f"{where}: is missing"
+        # A mistyped name is both.
+        unknown = [error["loc"][-1] for error in errors if error["type"] == "extra_forbidden"]
+        return f"{where}: is missing" + (f"; {unknown[0]}: no such field" if unknown else "")
     if kind == "extra_forbidden":
         return f"{where}: no such field; /openapi.json lists them"
     given = repr(first.get("input"))

@@ -87,7 +87,7 @@ OTHER = {
 
 
 def nothing_left(zygote: Zygote, child: Child) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while group_processes(zygote.pid).get(child.pid) and time.monotonic() < end:
         time.sleep(0.05)
     groups = os.listdir(zygote.folder / "groups")

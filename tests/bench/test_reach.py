@@ -171,9 +171,9 @@ def given(tmp_path_factory: pytest.TempPathFactory, evaluator: Evaluator) -> Ite
 @pytest.fixture(scope="module")
 def scratch(verify: Verify) -> Iterator[str]:
     """A file that a candidate wrote in its scratch folder, which lives as long as this."""
-    running = threading.Thread(target=lambda: verify(HOLDS, n_correctness=1, timeout_s=40.0))
+    running = threading.Thread(target=lambda: verify(HOLDS, n_correctness=1, timeout_s=120.0))
     running.start()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not (found := list(base_dir().glob("tests-*/candidates/*/kept"))) and time.monotonic() < end:
         time.sleep(0.05)
     yield str(found[0])

@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> Iterator[str]:
             assert found is not None
             yield found[0]
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=120) == 0
         finally:
             # Leaving Popen waits for it, however long it stays.
             process.kill()

@@ -55,10 +55,14 @@ MOST_FAULTS = Tries().max_retries
 
 class ErraticModel(ModelServer):
     """Serves `name`. The first chat requests get the faults of `deck`, one each and in its order; of those after them
-    `share` get one by draw."""
+    `share` get one by draw. `at_first`: only so many tasks are answered, and whoever asks about others waits until it
+    goes on, so that no run is over before its fault, however fast the machine."""
 
-    def __init__(self, draw: random.Random, *, deck: Sequence[str] = (), share: float = 0.0) -> None:
+    def __init__(
+        self, draw: random.Random, *, deck: Sequence[str] = (), share: float = 0.0, at_first: int | None = None
+    ) -> None:
         super().__init__()
+        self._at_first, self._begun, self._goes_on = at_first, set[str](), threading.Event()
         self._draw, self._deck, self._share = draw, list(deck), share
         self._met: Counter[str] = Counter()
         self.name = "tiny-model"
@@ -74,6 +78,8 @@ class ErraticModel(ModelServer):
         if request.path != "/v1/chat/completions":
             return web.Response(status=404)
         body = await request.json()
+        while not self._answers(_factor(body["messages"])):
+            await asyncio.sleep(0.05)
         if body["model"] != self.name:
             self.refused += 1
         if body["model"] != self.name and self.looks_at_names:
@@ -84,6 +90,17 @@ class ErraticModel(ModelServer):
             self.faults.append(fault)
             return await FAULTS[fault](request)
         return await answers(_answer(body["messages"]), model=self.name)(request)
+
+    def go_on(self) -> None:
+        """From now on every task is answered."""
+        self._goes_on.set()
+
+    def _answers(self, factor: str) -> bool:
+        if self._at_first is None or self._goes_on.is_set():
+            return True
+        if len(self._begun) < self._at_first:
+            self._begun.add(factor)
+        return factor in self._begun
 
     def _next_fault(self, question: str) -> str | None:
         if self._met[question] == MOST_FAULTS:
@@ -100,10 +117,15 @@ class ErraticModel(ModelServer):
 
 def _answer(messages: list[dict[str, str]]) -> str:
     """Wrong at first, right once there was feedback."""
+    turned = any(message["role"] == "assistant" for message in messages)
+    return ANSWER.format(factor=_factor(messages), shift="1.0" if turned else "2.0")
+
+
+def _factor(messages: list[dict[str, str]]) -> str:
+    """What tells a task of the workload from the others."""
     found = _FACTOR.search("\n".join(message["content"] for message in messages if message["role"] == "user"))
     assert found is not None, messages
-    turned = any(message["role"] == "assistant" for message in messages)
-    return ANSWER.format(factor=found[1], shift="1.0" if turned else "2.0")
+    return found[1]
 
 
 @contextmanager
@@ -121,9 +143,9 @@ def served(model: ErraticModel) -> Iterator[ErraticModel]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(120)
         yield model
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(120)
         loop.close()

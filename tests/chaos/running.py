@@ -33,6 +33,12 @@ KILLED = frozenset({"crash"})
 """Verdict on a candidate that somebody else killed."""
 
 
+def row_by_row(workload: Workload, output: str, *, url: str = "", n_correctness: int = 20) -> list[str]:
+    """Flags of a run that keeps each episode as it ends, two at a time; 20 input sets make it last."""
+    each = ("--save-interval", "1", "--batch-size", "2")
+    return workload.arguments(output, *each, url=url, n_correctness=n_correctness)
+
+
 class Run:
     """`python -m kb_ray.generate`, with what it prints in a file."""
 
@@ -90,11 +96,9 @@ def wait_for_rows_of_job(head: Head, job: str, output: str, count: int) -> None:
         time.sleep(0.2)
 
 
-def later(draw: random.Random, longest_s: float, output: str = "", rows: int = 0) -> None:
-    """Waits for a drawn while, but not once `output` has `rows`: of a fast run something has to be left."""
-    end = time.monotonic() + draw.uniform(0, longest_s)
-    while (left := end - time.monotonic()) > 0 and not (output and rows_by_task(output).total() >= rows):
-        time.sleep(min(0.05, left))
+def later(draw: random.Random, longest_s: float) -> None:
+    """Waits for a drawn while. Where something of the run must be left then, its model holds some answers back."""
+    time.sleep(draw.uniform(0, longest_s))
 
 
 def run_id_of(output: str) -> str | None:

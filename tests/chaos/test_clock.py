@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.machine import own_processes, preloading
 from tests.chaos.running import (
     PATIENCE_S,
@@ -19,12 +20,13 @@ from tests.chaos.running import (
     check_sound,
     command_lines,
     later,
+    row_by_row,
     running,
     wait_for_rows_of_job,
 )
 from tests.fixtures_chaos import ONLY_IN_CHAOS
 from tests.fixtures_head import ray_command, started_head, submit
-from tests.fixtures_run import Command, make_workload, rows_by_task
+from tests.fixtures_run import Command, make_workload
 from tests.fixtures_s3 import S3Server
 
 HOUR_S = 3600
@@ -112,14 +114,15 @@ def test_a_clock_that_jumps_is_not_noticed(
     sign: int, draw: random.Random, command: Command, clock: Clock, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with running(arguments, tmp_path / "log", command.env | clock.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 3))
-        later(draw, 2.0, output, rows=4)
-        assert _has(run.process.pid, clock.preloaded)
-        clock.jump(sign * HOUR_S)
-        assert run.process.poll() is None, "it was over before the clock jumped"
-        assert run.end() == 0, run.said
+    with served(ErraticModel(draw, at_first=4)) as model:
+        arguments = row_by_row(workload, output, url=model.url)
+        with running(arguments, tmp_path / "log", command.env | clock.env) as run:
+            run.wait_for_rows(output, draw.randint(1, 3))
+            later(draw, 2.0)
+            assert _has(run.process.pid, clock.preloaded)
+            clock.jump(sign * HOUR_S)
+            model.go_on()
+            assert run.end() == 0, run.said
     check_sound(output, workload)
     check_nothing_left(output)
 
@@ -142,17 +145,18 @@ def _has(pid: int, library: Path) -> bool:
 @ONLY_IN_CHAOS
 def test_a_machine_whose_clock_jumps_finishes_its_job(draw: random.Random, clock: Clock, tmp_path: Path) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     (tmp_path / "etc").mkdir()
     # With its own processes, for Ray's workers whose clock has jumped do not see that their machine is gone.
-    with started_head([*own_processes(), *preloading(clock.preloaded, tmp_path / "etc")]) as head:
+    machine = [*own_processes(), *preloading(clock.preloaded, tmp_path / "etc")]
+    with served(ErraticModel(draw, at_first=6)) as model, started_head(machine) as head:
+        arguments = row_by_row(workload, output, url=model.url)
         submitted = submit(head, "jumped", arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(head, "jumped", output, draw.randint(1, 4))
         _check_all_have(clock.preloaded)
-        later(draw, 2.0, output, rows=6)
+        later(draw, 2.0)
         clock.jump(draw.choice((1, -1)) * HOUR_S)
-        assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the clock jumped"
+        model.go_on()
         said = ray_command(head, "job", "logs", "--follow", "jumped", timeout_s=PATIENCE_S).stdout
         assert "Job 'jumped' succeeded" in said, said
         check_sound(output, workload)
@@ -166,13 +170,15 @@ def test_on_s3_a_wrong_clock_holds_a_run_up_until_it_is_set_right(
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     workload, output = make_workload(tmp_path, 12), f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
-    with running(arguments, tmp_path / "log", command.env | clock.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 4))
-        clock.jump(draw.choice((1, -1)) * HOUR_S)
-        run.wait_for_words("this machine's clock and the server's differ too much")
-        later(draw, 10.0)
-        clock.jump(0)
-        assert run.end() == 0, run.said
+    with served(ErraticModel(draw, at_first=6)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with running(arguments, tmp_path / "log", command.env | clock.env) as run:
+            run.wait_for_rows(output, draw.randint(1, 4))
+            clock.jump(draw.choice((1, -1)) * HOUR_S)
+            model.go_on()
+            run.wait_for_words("this machine's clock and the server's differ too much")
+            later(draw, 10.0)
+            clock.jump(0)
+            assert run.end() == 0, run.said
     check_sound(output, workload)
     check_nothing_left(output)

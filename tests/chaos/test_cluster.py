@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.machine import own_processes
 from tests.chaos.running import (
     PATIENCE_S,
@@ -22,6 +23,7 @@ from tests.chaos.running import (
     check_sound,
     command_lines,
     later,
+    row_by_row,
     running,
     wait_for_rows_of_job,
 )
@@ -87,26 +89,26 @@ def _cluster(pid: int) -> dict[str, object]:
 def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
     machine: Callable[[], list[str]], end: Callable[[Head, str], None], draw: random.Random, tmp_path: Path
 ) -> None:
-    # `ray down` needs a while before it ends anything, and drivers and workers go on for some seconds without a head.
-    workload, output = make_workload(tmp_path, 40), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with started_head(machine()) as first:
-        submitted = submit(first, "first", arguments, "--no-wait")
-        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-        wait_for_rows_of_job(first, "first", output, draw.randint(1, 5))
-        later(draw, 2.0, output, rows=6)
-        end(first, output)
-        deadline = time.monotonic() + PATIENCE_S
-        while processes := command_lines(output):
-            assert time.monotonic() < deadline, processes
-            time.sleep(0.5)
-    kept = rows_by_task(output)
-    assert 0 < kept.total() < len(workload.task_ids)
-    with started_head() as second:
-        again = submit(second, "second", arguments)
-        assert again.returncode == 0, again.stdout + again.stderr
-        check_sound(output, workload)
-        check_nothing_left(output)
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=8)) as model:
+        arguments = row_by_row(workload, output, url=model.url)
+        with started_head(machine()) as first:
+            submitted = submit(first, "first", arguments, "--no-wait")
+            assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+            wait_for_rows_of_job(first, "first", output, draw.randint(1, 5))
+            later(draw, 2.0)
+            end(first, output)
+            deadline = time.monotonic() + PATIENCE_S
+            while processes := command_lines(output):
+                assert time.monotonic() < deadline, processes
+                time.sleep(0.5)
+        assert 0 < rows_by_task(output).total() < len(workload.task_ids)
+        model.go_on()
+        with started_head() as second:
+            again = submit(second, "second", arguments)
+            assert again.returncode == 0, again.stdout + again.stderr
+            check_sound(output, workload)
+            check_nothing_left(output)
 
 
 # It takes a minute to be sure.
@@ -114,20 +116,22 @@ def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
 def test_a_run_whose_cluster_ends_beneath_it_says_so_and_goes_on_in_another(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 40), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with started_head() as head:
-        joined = head.environment() | {"RAY_ADDRESS": head.address}
-        with running(arguments, tmp_path / "log", joined) as run:
-            run.wait_for_rows(output, draw.randint(1, 5))
-            later(draw, 2.0, output, rows=6)
-            os.killpg(head.group, signal.SIGKILL)
-            assert run.end() == 1, run.said
-            said = run.said
-    gone = r"stopped:   the Ray cluster at \S+ is gone: .*; start the same command again to go on"
-    assert re.search(gone, said), said
-    with running(arguments, tmp_path / "again", command.env) as again:
-        assert again.end() == 0, again.said
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=8)) as model:
+        arguments = row_by_row(workload, output, url=model.url)
+        with started_head() as head:
+            joined = head.environment() | {"RAY_ADDRESS": head.address}
+            with running(arguments, tmp_path / "log", joined) as run:
+                run.wait_for_rows(output, draw.randint(1, 5))
+                later(draw, 2.0)
+                os.killpg(head.group, signal.SIGKILL)
+                assert run.end() == 1, run.said
+                said = run.said
+        gone = r"stopped:   the Ray cluster at \S+ is gone: .*; start the same command again to go on"
+        assert re.search(gone, said), said
+        model.go_on()
+        with running(arguments, tmp_path / "again", command.env) as again:
+            assert again.end() == 0, again.said
     check_sound(output, workload)
     check_nothing_left(output)
 
@@ -138,19 +142,18 @@ def test_a_full_object_store_is_no_obstacle(draw: random.Random, command: Comman
     from ray._private.internal_api import memory_summary
 
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
     block = OBJECT_STORE_BYTES // 10
-    with running(arguments, tmp_path / "log", command.env) as run:
-        wanted, deadline = draw.randint(1, 4), time.monotonic() + PATIENCE_S
-        while rows_by_task(output).total() < wanted:
-            assert time.monotonic() < deadline, run.said
-            time.sleep(0.2)
+    with (
+        served(ErraticModel(draw, at_first=6)) as model,
+        running(row_by_row(workload, output, url=model.url), tmp_path / "log", command.env) as run,
+    ):
+        run.wait_for_rows(output, draw.randint(1, 4))
         # In use, half as much again as there is room for: what is only kept could go to disk.
         held = [ray.put(np.full(block, number, dtype=np.uint8)) for number in range(15)]
         used = [ray.get(one) for one in held]
         summary = memory_summary(command.env["RAY_ADDRESS"], stats_only=True)
         assert "Plasma filesystem mmap usage" in summary, f"there was room for all:\n{summary}"
-        assert rows_by_task(output).total() < len(workload.task_ids), "it was over before the store was full"
+        model.go_on()
         assert run.end() == 0, run.said
         assert [int(one[0]) for one in used] == list(range(15))
     check_sound(output, workload)

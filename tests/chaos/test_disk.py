@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import check_nothing_left, check_sound, later, running
+from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.running import check_nothing_left, check_sound, later, row_by_row, running
 from tests.fixtures_run import Command, make_workload, rows_by_task
 
 
@@ -43,16 +44,18 @@ def test_a_full_disk_holds_a_run_up_and_loses_nothing(
     draw: random.Random, command: Command, disk: Path, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), str(disk / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
-    with running(arguments, tmp_path / "log", command.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 5))
-        _fill(disk / "ballast")
-        run.wait_for_words(os.strerror(errno.ENOSPC))
-        later(draw, 30.0)
-        assert run.process.poll() is None, run.said
-        assert rows_by_task(output).total() < len(workload.task_ids)
-        (disk / "ballast").unlink()
-        assert run.end() == 0, run.said
-        assert "takes writes again" in run.said
+    with served(ErraticModel(draw, at_first=6)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with running(arguments, tmp_path / "log", command.env) as run:
+            run.wait_for_rows(output, draw.randint(1, 5))
+            _fill(disk / "ballast")
+            model.go_on()
+            run.wait_for_words(os.strerror(errno.ENOSPC))
+            later(draw, 30.0)
+            assert run.process.poll() is None, run.said
+            assert rows_by_task(output).total() < len(workload.task_ids)
+            (disk / "ballast").unlink()
+            assert run.end() == 0, run.said
+            assert "takes writes again" in run.said
     check_sound(output, workload)
     check_nothing_left(output)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.running import (
     KILLED,
     Run,
@@ -17,6 +18,7 @@ from tests.chaos.running import (
     command_lines,
     kill,
     later,
+    row_by_row,
     run_id_of,
     running,
     scratch_folders,
@@ -55,11 +57,16 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
 }
 
 
-def _kill_one(run: Run, victim: str, output: str, draw: random.Random) -> None:
-    """Waits until there is one, then for a drawn while, and kills one."""
+def _kill_one(run: Run, victim: str, output: str, draw: random.Random, model: ErraticModel) -> None:
+    """Waits until there is one, then for a drawn while, and kills one; there is work enough left for others."""
     find, known = VICTIMS[victim], set[int]()
     run.wait_for(lambda: bool(find(output)), f"having a {victim}")
-    later(draw, 0.2 if victim in ("candidate", "reference") else 4.0, output, rows=3)
+    if victim in ("candidate", "reference"):
+        # They come and go, where there is work.
+        later(draw, 0.2)
+        model.go_on()
+    else:
+        later(draw, 4.0)
 
     def killed() -> bool:
         found = sorted(filter(alive, find(output)))
@@ -67,6 +74,7 @@ def _kill_one(run: Run, victim: str, output: str, draw: random.Random) -> None:
         return bool(found) and kill(draw.choice(found))
 
     run.wait_for(killed, f"having a {victim} that can be killed")
+    model.go_on()
     # Another does its work: the run has met it, and not ended before.
     run.wait_for(lambda: bool({*filter(alive, find(output))} - known), f"having another {victim}")
 
@@ -76,9 +84,11 @@ def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
     victim: str, draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with running(arguments, tmp_path / "log", command.env) as run:
-        _kill_one(run, victim, output, draw)
+    with (
+        served(ErraticModel(draw, at_first=2)) as model,
+        running(row_by_row(workload, output, url=model.url), tmp_path / "log", command.env) as run,
+    ):
+        _kill_one(run, victim, output, draw, model)
         assert run.end() == 0, run.said
         said = run.said
     check_sound(output, workload, KILLED if victim == "candidate" else frozenset())
@@ -90,19 +100,21 @@ def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with running(arguments, tmp_path / "first", command.env) as run:
-        # From the first line of the program on, not only while there are rows.
-        later(draw, 6.0, output, rows=2)
-        kill(run.process.pid)
-        assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
-    with running(arguments, tmp_path / "second", command.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 3))
-        later(draw, 1.0, output, rows=3)
-        kill(run.process.pid)
-        assert run.end() == -signal.SIGKILL, f"it was over before it was killed:\n{run.said}"
-    with running(arguments, tmp_path / "third", command.env) as third:
-        assert third.end() == 0, third.said
-    check_sound(output, workload)
-    assert "nothing to do: all 6 episodes" in command.run(arguments)[1]
-    check_nothing_left(output)
+    with served(ErraticModel(draw, at_first=4)) as model:
+        arguments = row_by_row(workload, output, url=model.url)
+        with running(arguments, tmp_path / "first", command.env) as run:
+            # From the first line of the program on, not only while there are rows.
+            later(draw, 6.0)
+            kill(run.process.pid)
+            assert run.end() == -signal.SIGKILL, f"it ended before it was killed:\n{run.said}"
+        with running(arguments, tmp_path / "second", command.env) as run:
+            run.wait_for_rows(output, draw.randint(1, 3))
+            later(draw, 1.0)
+            kill(run.process.pid)
+            assert run.end() == -signal.SIGKILL, f"it ended before it was killed:\n{run.said}"
+        model.go_on()
+        with running(arguments, tmp_path / "third", command.env) as third:
+            assert third.end() == 0, third.said
+        check_sound(output, workload)
+        assert "nothing to do: all 6 episodes" in command.run(arguments)[1]
+        check_nothing_left(output)

@@ -41,7 +41,7 @@ def test_a_server_that_comes_back_with_another_model_gives_no_answer_under_the_o
     strict: bool, draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    with served(ErraticModel(draw)) as model:
+    with served(ErraticModel(draw, at_first=6)) as model:
         model.looks_at_names = strict
         arguments = list(_arguments(workload, output, model))
         with running(arguments, tmp_path / "log", command.env) as run:
@@ -49,6 +49,7 @@ def test_a_server_that_comes_back_with_another_model_gives_no_answer_under_the_o
             later(draw, 1.0)
             model.name = "other-model"
             asked = model.chats
+            model.go_on()
             # What was answered by then is kept; the rest is not done, and the run says so.
             assert run.end() in (0, 1), run.said
         under_old_name = sum(len(episode.turns) for episode in episodes(open_store(output)))

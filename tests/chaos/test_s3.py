@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.faulty_s3 import Fault, FaultyS3, faulty
-from tests.chaos.running import check_nothing_left, check_sound, running
+from tests.chaos.running import check_nothing_left, check_sound, row_by_row, running
 from tests.fixtures_chaos import ROUNDS
 from tests.fixtures_run import Command, make_workload
 from tests.fixtures_s3 import ADMIN, RENEWED, S3Server
@@ -39,7 +40,7 @@ def test_errors_lost_answers_and_slow_uploads_cost_time_only(
     draw: random.Random, command: Command, s3_server: S3Server, proxy: FaultyS3, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
+    arguments = row_by_row(workload, output, n_correctness=2)
 
     def storm(method: str, path: str, key: str) -> Fault | None:
         # Each of them when rows are written, where it can cost some; then any of them at any request.
@@ -67,7 +68,6 @@ def test_credentials_that_expire_are_waited_for_and_taken_up_when_renewed(
     draw: random.Random, command: Command, s3_server: S3Server, proxy: FaultyS3, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), f"s3://{s3_server.bucket}/{uuid.uuid4().hex}"
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
     credentials = tmp_path / "credentials"
     _write(credentials, ADMIN)
     env = command.env | {
@@ -75,16 +75,19 @@ def test_credentials_that_expire_are_waited_for_and_taken_up_when_renewed(
         # Empty counts as not set.
         "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
     }  # fmt: skip
-    with running(arguments, tmp_path / "log", env) as run:
-        run.wait_for_rows(output, draw.randint(1, 5))
-        proxy.decide = lambda method, path, key: Fault("refuse", 400, "ExpiredToken") if key == ADMIN[0] else None
-        run.wait_for_words("the session token has expired")
-        # Longer than a client's own tries, and than what a store that plainly refuses is given.
-        time.sleep(draw.choice((5, 75)) if ROUNDS > 1 else 5)
-        assert run.process.poll() is None, run.said
-        _write(credentials, RENEWED)
-        assert run.end() == 0, run.said
-        assert "takes writes again" in run.said
+    with served(ErraticModel(draw, at_first=6)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with running(arguments, tmp_path / "log", env) as run:
+            run.wait_for_rows(output, draw.randint(1, 5))
+            proxy.decide = lambda method, path, key: Fault("refuse", 400, "ExpiredToken") if key == ADMIN[0] else None
+            model.go_on()
+            run.wait_for_words("the session token has expired")
+            # Longer than a client's own tries, and than what a store that plainly refuses is given.
+            time.sleep(draw.choice((5, 75)) if ROUNDS > 1 else 5)
+            assert run.process.poll() is None, run.said
+            _write(credentials, RENEWED)
+            assert run.end() == 0, run.said
+            assert "takes writes again" in run.said
     check_sound(output, workload)
     check_nothing_left(output)
 

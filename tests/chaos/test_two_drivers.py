@@ -14,8 +14,9 @@ import pytest
 
 from kb_ray.bench.sweep import claim, remove
 from kb_ray.traces.lease import TERM_S
+from tests.chaos.erratic_model import ErraticModel, served
 from tests.chaos.machine import own_processes
-from tests.chaos.running import Run, check_nothing_left, check_sound, kill, later, run_id_of, running
+from tests.chaos.running import Run, check_nothing_left, check_sound, kill, later, row_by_row, run_id_of, running
 from tests.fixtures_chaos import ONLY_IN_CHAOS
 from tests.fixtures_run import Command, make_workload
 from tests.fixtures_s3 import S3Server
@@ -70,27 +71,29 @@ def test_of_two_that_start_together_one_is_refused_and_a_third_goes_on_when_the_
     output: str, elsewhere: bool, draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload = make_workload(tmp_path, 12)
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
-    with running(arguments, tmp_path / "one", command.env) as one:
-        later(draw, 1.0)
-        with running(arguments, tmp_path / "two", command.env) as two:
-            writer, told = one_refused(one, two)
-            assert str(run_id_of(output)) in told
-            writer.wait_for_rows(output, draw.randint(1, 4))
-            later(draw, 2.0, output, rows=6)
-            kill(writer.process.pid)
-            assert writer.end() == -signal.SIGKILL, "it was over before it was killed"
-    holder = f"process {writer.process.pid}"
-    if elsewhere:
-        # From there nobody sees that the writer is dead: its lease has to end.
-        machine, own_ray = own_processes(), {"RAY_ADDRESS": "local"}
-        said = until_let_in(lambda: running(arguments, tmp_path / "three", own_ray, machine), holder)
-        assert "is taken over unless that start shows a sign of life" in said
-        # What the writer's bench worker left here goes when the next one comes.
-        remove(claim("next"))
-    else:
-        with running(arguments, tmp_path / "three", command.env) as three:
-            assert three.end() == 0, three.said
+    with served(ErraticModel(draw, at_first=6)) as model:
+        arguments = row_by_row(workload, output, url=model.url)
+        with running(arguments, tmp_path / "one", command.env) as one:
+            later(draw, 1.0)
+            with running(arguments, tmp_path / "two", command.env) as two:
+                writer, told = one_refused(one, two)
+                assert str(run_id_of(output)) in told
+                writer.wait_for_rows(output, draw.randint(1, 4))
+                later(draw, 2.0)
+                kill(writer.process.pid)
+                assert writer.end() == -signal.SIGKILL, f"it ended before it was killed:\n{writer.said}"
+        model.go_on()
+        holder = f"process {writer.process.pid}"
+        if elsewhere:
+            # From there nobody sees that the writer is dead: its lease has to end.
+            machine, own_ray = own_processes(), {"RAY_ADDRESS": "local"}
+            said = until_let_in(lambda: running(arguments, tmp_path / "three", own_ray, machine), holder)
+            assert "is taken over unless that start shows a sign of life" in said
+            # What the writer's bench worker left here goes when the next one comes.
+            remove(claim("next"))
+        else:
+            with running(arguments, tmp_path / "three", command.env) as three:
+                assert three.end() == 0, three.said
     check_sound(output, workload)
     check_nothing_left(output)
 
@@ -99,7 +102,7 @@ def test_of_the_whole_run_and_a_shard_that_start_together_exactly_one_goes_on(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2", n_correctness=20)
+    arguments = row_by_row(workload, output)
     with running(arguments, tmp_path / "whole", command.env) as whole:
         later(draw, 0.3)
         with running([*arguments, "--shard", "1/2"], tmp_path / "shard", command.env) as shard:

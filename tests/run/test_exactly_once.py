@@ -5,41 +5,32 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import check_nothing_left, later, running
-from tests.fixtures_run import Command, check_exactly_once, make_workload, rows_by_task
+from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.running import check_nothing_left, later, row_by_row, running
+from tests.fixtures_run import Command, check_exactly_once, make_workload
 from tests.fixtures_s3 import S3Server
-
-
-def _wait_for_rows(output: str, count: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        if rows_by_task(output).total() >= count:
-            return
-        time.sleep(0.1)
-    process.kill()
-    pytest.fail(f"never saw {count} rows in {output}:\n{process.communicate()[0]}")
 
 
 def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 16), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1", n_correctness=20)
-    process = command.start(arguments)
-    _wait_for_rows(output, 2 * draw.randint(1, 3), process)
-    later(draw, 0.5, output, rows=8)
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, out
-    assert "SIGTERM" in out
-    code, out = command.run(arguments)
-    assert code == 0, out
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    more = ("--save-interval", "2", "--batch-size", "1")
+    with served(ErraticModel(draw, at_first=8)) as model:
+        arguments = workload.arguments(output, *more, n_correctness=20, url=model.url)
+        with running(arguments, tmp_path / "log", command.env) as run:
+            run.wait_for_rows(output, 2 * draw.randint(1, 3))
+            later(draw, 0.5)
+            run.process.send_signal(signal.SIGTERM)
+            assert run.end() == 128 + signal.SIGTERM, run.said
+            assert "SIGTERM" in run.said
+        model.go_on()
+        code, out = command.run(arguments)
+        assert code == 0, out
     check_exactly_once(output, workload)
     check_nothing_left(output)
 
@@ -50,20 +41,22 @@ def test_s3_server_killed_and_restarted_during_the_run(
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     workload, output = make_workload(tmp_path, 10), f"s3://{s3_server.bucket}/runs/{tmp_path.name}-{os.getpid()}"
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
-    with running(arguments, tmp_path / "log", command.env | s3_server.env) as run:
-        run.wait_for_rows(output, draw.randint(1, 5))
-        s3_server.kill()
-        run.wait_for_words("trying on")
-        later(draw, 8.0)
-        s3_server.start()
-        assert run.end() == 0, run.said
-        assert "takes writes again" in run.said
-    check_exactly_once(output, workload)
-    check_nothing_left(output)
-    code, out = command.run(arguments, s3_server.env)
-    assert code == 0
-    assert "nothing to do" in out
+    with served(ErraticModel(draw, at_first=6)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with running(arguments, tmp_path / "log", command.env | s3_server.env) as run:
+            run.wait_for_rows(output, draw.randint(1, 5))
+            s3_server.kill()
+            model.go_on()
+            run.wait_for_words("trying on")
+            later(draw, 8.0)
+            s3_server.start()
+            assert run.end() == 0, run.said
+            assert "takes writes again" in run.said
+        check_exactly_once(output, workload)
+        check_nothing_left(output)
+        code, out = command.run(arguments, s3_server.env)
+        assert code == 0
+        assert "nothing to do" in out
 
 
 def test_another_run_cannot_be_mixed_into_a_store(command: Command, tmp_path: Path) -> None:

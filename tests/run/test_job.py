@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.running import check_nothing_left, later
+from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.running import PATIENCE_S, check_nothing_left, later, wait_for_rows_of_job
 from tests.fixtures_head import Head, ray_command, submit
 from tests.fixtures_run import check_exactly_once, make_workload, rows_by_task
 from tests.scraping import discovered, fetch
@@ -18,29 +19,27 @@ from tests.scraping import discovered, fetch
 def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
     draw: random.Random, head: Head, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 40), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "2", "--batch-size", "1", n_correctness=20)
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    more = ("--save-interval", "2", "--batch-size", "1")
     first, second = (f"{name}-{tmp_path.name}" for name in ("first", "second"))
-    submitted = submit(head, first, arguments, "--no-wait")
-    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    deadline = time.monotonic() + 150
-    while rows_by_task(output).total() < 2:
-        if time.monotonic() > deadline:
-            pytest.fail(ray_command(head, "job", "logs", first).stdout)
-        time.sleep(0.2)
-    later(draw, 3.0, output, rows=8)
-    stopped = ray_command(head, "job", "stop", first)
-    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    logs = ray_command(head, "job", "logs", first).stdout
-    assert "SIGTERM" in logs, logs
-    actors = json.loads(ray_command(head, "list", "actors", "--format", "json").stdout)
-    assert any(actor["name"].startswith("kb-bench-") for actor in actors), actors
-    kept = rows_by_task(output).total()
-    assert 2 <= kept < 40
+    with served(ErraticModel(draw, at_first=8)) as model:
+        arguments = workload.arguments(output, *more, n_correctness=20, url=model.url)
+        submitted = submit(head, first, arguments, "--no-wait")
+        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+        wait_for_rows_of_job(head, first, output, 2)
+        later(draw, 3.0)
+        stopped = ray_command(head, "job", "stop", first)
+        assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+        logs = ray_command(head, "job", "logs", first).stdout
+        assert "SIGTERM" in logs, logs
+        actors = json.loads(ray_command(head, "list", "actors", "--format", "json").stdout)
+        assert any(actor["name"].startswith("kb-bench-") for actor in actors), actors
+        assert 2 <= rows_by_task(output).total() < len(workload.task_ids)
 
-    again = submit(head, second, arguments)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "success_untimed" in again.stdout
+        model.go_on()
+        again = submit(head, second, arguments)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "success_untimed" in again.stdout
     check_exactly_once(output, workload)
     check_nothing_left(output)
 
@@ -48,12 +47,14 @@ def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
 def test_prometheus_finds_the_numbers_of_a_job_by_the_file_that_ray_writes_for_it(head: Head, tmp_path: Path) -> None:
     temporary = head.home.parent / "ray"
     assert (temporary / "session_latest" / "metrics" / "prometheus" / "prometheus.yml").is_file()
-    workload, output = make_workload(tmp_path, 24), str(tmp_path / "out")
-    submitted = submit(head, "watched", workload.arguments(output, n_correctness=20), "--no-wait")
-    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    deadline = time.monotonic() + 200
-    while "ray_kb_ray_verdicts_total" not in {sample.name for sample in fetch(discovered(temporary))}:
-        if time.monotonic() > deadline:
-            pytest.fail(ray_command(head, "job", "logs", "watched").stdout)
-        time.sleep(3)
-    assert ray_command(head, "job", "stop", "watched").returncode == 0
+    workload, output = make_workload(tmp_path, 4), str(tmp_path / "out")
+    # It is not over until it is stopped.
+    with served(ErraticModel(random.Random(0), at_first=2)) as model:
+        submitted = submit(head, "watched", workload.arguments(output, url=model.url), "--no-wait")
+        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+        deadline = time.monotonic() + PATIENCE_S
+        while "ray_kb_ray_verdicts_total" not in {sample.name for sample in fetch(discovered(temporary))}:
+            if time.monotonic() > deadline:
+                pytest.fail(ray_command(head, "job", "logs", "watched").stdout)
+            time.sleep(3)
+        assert ray_command(head, "job", "stop", "watched").returncode == 0

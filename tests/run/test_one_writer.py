@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-
-import pytest
 
 from kb_ray.traces.run import read_run
 from kb_ray.traces.shards import Shard
 from kb_ray.traces.store import open_store
-from tests.fixtures_run import ROOT, Command, check_exactly_once, make_workload, rows_by_task
+from tests.chaos.erratic_model import ErraticModel, served
+from tests.chaos.running import kill, row_by_row, running
+from tests.fixtures_run import ROOT, Command, check_exactly_once, make_workload
 
 
 def tool(name: str, *arguments: str) -> tuple[int, str]:
@@ -26,53 +26,50 @@ def tool(name: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def wait_for_rows(output: str, count: int, *processes: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while rows_by_task(output).total() < count:
-        if time.monotonic() > deadline or all(process.poll() is not None for process in processes):
-            for process in processes:
-                process.kill()
-            pytest.fail("\n".join(process.communicate()[0] for process in processes))
-        time.sleep(0.2)
-
-
 def test_a_second_driver_is_refused_names_the_first_and_harms_nothing(command: Command, tmp_path: Path) -> None:
     workload, output = make_workload(tmp_path, 10), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
-    first = command.start(arguments)
-    wait_for_rows(output, 1, first)
-    # Stopped in its tracks it still is the one.
-    first.send_signal(signal.SIGSTOP)
-    code, out = command.run(arguments)
-    first.send_signal(signal.SIGCONT)
+    with served(ErraticModel(random.Random(0), at_first=4)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with running(arguments, tmp_path / "first", command.env) as first:
+            first.wait_for_rows(output, 1)
+            # Stopped in its tracks it still is the one.
+            first.process.send_signal(signal.SIGSTOP)
+            code, out = command.run(arguments)
+            first.process.send_signal(signal.SIGCONT)
+            model.go_on()
+            assert first.end() == 0, first.said
     run = read_run(open_store(output))
     assert run is not None
     assert code == 2, out
     told = next(line for line in out.splitlines() if line.startswith("error: "))
-    assert all(
-        word in told for word in (run.run_id, os.uname().nodename, f"process {first.pid}", "since 20", "--shard")
-    )
-    printed, _ = first.communicate(timeout=240)
-    assert first.returncode == 0, printed
+    writer = f"process {first.process.pid}"
+    assert all(word in told for word in (run.run_id, os.uname().nodename, writer, "since 20", "--shard"))
     check_exactly_once(output, workload)
     assert tool("verify", output)[0] == 0
 
 
 def test_two_shards_share_a_store_while_one_is_killed_and_goes_on(command: Command, tmp_path: Path) -> None:
     workload, output = make_workload(tmp_path, 14), str(tmp_path / "out")
-    arguments = workload.arguments(output, "--save-interval", "1", "--batch-size", "2")
     own = {i: [t for t in workload.task_ids if Shard.of(f"{i}/2").holds(t, 0)] for i in (1, 2)}
     assert all(len(tasks) >= 4 for tasks in own.values())
-    one, two = (command.start([*arguments, "--shard", f"{i}/2"]) for i in (1, 2))
-    wait_for_rows(output, 2, one, two)
-    one.kill()
-    one.communicate()
-    code, out = command.run([*arguments, "--shard", "1/2"])
-    assert code == 0, out
-    assert f"{len(own[1])} planned, shard 1/2 of 14" in out
-    printed, _ = two.communicate(timeout=240)
-    assert two.returncode == 0, printed
-    check_exactly_once(output, workload)
+    with served(ErraticModel(random.Random(0), at_first=3)) as model:
+        arguments = row_by_row(workload, output, url=model.url, n_correctness=2)
+        with (
+            running([*arguments, "--shard", "1/2"], tmp_path / "one", command.env) as one,
+            running([*arguments, "--shard", "2/2"], tmp_path / "two", command.env) as two,
+        ):
+            two.wait_for_rows(output, 2)
+            kill(one.process.pid)
+            assert one.end() == -signal.SIGKILL, one.said
+            model.go_on()
+            code, out = command.run([*arguments, "--shard", "1/2"])
+            assert code == 0, out
+            assert f"{len(own[1])} planned, shard 1/2 of 14" in out
+            assert two.end() == 0, two.said
+        check_exactly_once(output, workload)
+        code, out = command.run(arguments)
+        assert code == 0
+        assert "nothing to do: all 14 episodes" in out
 
     code, out = tool("verify", output, "--json")
     found = json.loads(out)
@@ -87,9 +84,6 @@ def test_two_shards_share_a_store_while_one_is_killed_and_goes_on(command: Comma
         code, out = tool(name, output, *(["--output", str(tmp_path / "page.html")] if name == "report" else []))
         assert code == 0, out
     assert tool("verify", output)[0] == 0
-    code, out = command.run(arguments)
-    assert code == 0
-    assert "nothing to do: all 14 episodes" in out
 
 
 def test_an_evaluation_in_shards_is_summed_up_by_the_last(command: Command, tmp_path: Path) -> None:

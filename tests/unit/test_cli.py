@@ -245,3 +245,12 @@ def test_the_doctor_fails_where_the_demo_could_not_write(capsys: pytest.CaptureF
     Path("a_file").write_text("")
     assert doctor.main(["--vllm-url", "http://127.0.0.1:9/v1", "--output", "a_file"]) == 1
     assert "missing  trace store" in capsys.readouterr().out
+
+
+def test_the_list_of_commands_takes_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert listing.main(["--help"]) == 0
+    assert "kb_ray.generate" in capsys.readouterr().out
+    assert listing.main(["bench", "--help"]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "error: bench: " in told.err

@@ -163,4 +163,9 @@ def test_the_idle_actors_of_a_driver_at_its_limit_are_told_beside_their_goal() -
     machine = {"cores": 2, "processor": "x", "load_before": 0.0, "load_after": 1.0}
     setting = {"episodes": 8, "actors": 2, "bench_s": 0.5, "replicas": 1, "slots": 2, "model_s": 1.0}
     text = table.render({"machine": machine, "setting": setting, "store_kind": "a folder", "run": run})
-    assert "with the driver at its limit, mean and most | 7.8%, 14.0% | 5 % |" in text
+    assert "with the driver at its limit, mean and most | 7.8%, 14.0% | 5 %: **missed** |" in text
+    assert "sustained | 72.4 | 60 |" in text
+    slow = table.render(
+        {"machine": machine, "setting": setting, "store_kind": "", "run": run | {"verdicts_per_s": 59.0}}
+    )
+    assert "sustained | 59.0 | 60: **missed** |" in slow

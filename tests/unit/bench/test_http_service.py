@@ -75,6 +75,7 @@ async def test_settings_reach_the_verifier_and_a_callers_id_does_not() -> None:
 
 BAD = {
     "kernel_code: is missing": {"problem_code": "x"},
+    "kernel_code: is missing; kernel: no such field": {"kernel": "x", "problem_code": "x"},
     "give one of them, not none": {"kernel_code": "x"},
     "give one of them, not both": arguments(problem_code="x"),
     "kernl: no such field": arguments(kernl=1),
