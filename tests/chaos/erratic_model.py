@@ -56,7 +56,8 @@ MOST_FAULTS = Tries().max_retries
 class ErraticModel(ModelServer):
     """Serves `name`. The first chat requests get the faults of `deck`, one each and in its order; of those after them
     `share` get one by draw. `at_first`: only so many tasks are answered, and whoever asks about others waits until it
-    goes on, so that no run is over before its fault, however fast the machine."""
+    goes on, so that no run is over before its fault, however fast the machine. Such a run has a place for each of its
+    questions: held ones must not keep the others out."""
 
     def __init__(
         self, draw: random.Random, *, deck: Sequence[str] = (), share: float = 0.0, at_first: int | None = None
@@ -107,7 +108,7 @@ class ErraticModel(ModelServer):
             return None
         if self._deck:
             fault = self._deck.pop(0)
-        elif self._draw.random() < self._share:
+        elif self._share and self._draw.random() < self._share:
             fault = self._draw.choice(sorted(FAULTS))
         else:
             return None

@@ -34,8 +34,9 @@ KILLED = frozenset({"crash"})
 
 
 def row_by_row(workload: Workload, output: str, *, url: str = "", n_correctness: int = 20) -> list[str]:
-    """Flags of a run that keeps each episode as it ends, two at a time; 20 input sets make it last."""
-    each = ("--save-interval", "1", "--batch-size", "2")
+    """Flags of a run that keeps each episode as it ends; 20 input sets make it last. All are asked about at once, so
+    that questions which a model holds back leave room for the others."""
+    each = ("--save-interval", "1", "--batch-size", str(len(workload.task_ids)))
     return workload.arguments(output, *each, url=url, n_correctness=n_correctness)
 
 

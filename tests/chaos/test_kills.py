@@ -58,15 +58,16 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
 
 
 def _kill_one(run: Run, victim: str, output: str, draw: random.Random, model: ErraticModel) -> None:
-    """Waits until there is one, then for a drawn while, and kills one; there is work enough left for others."""
+    """Kills one at a drawn moment, mostly in the midst of verdicts; there is work enough left for others."""
     find, known = VICTIMS[victim], set[int]()
-    run.wait_for(lambda: bool(find(output)), f"having a {victim}")
-    if victim in ("candidate", "reference"):
-        # They come and go, where there is work.
-        later(draw, 0.2)
-        model.go_on()
-    else:
+    if victim not in ("candidate", "reference") and draw.random() < 0.25:
+        # As the pool starts, or while nothing is to be judged.
+        run.wait_for(lambda: bool(find(output)), f"having a {victim}")
         later(draw, 4.0)
+    else:
+        model.go_on()
+        run.wait_for(lambda: bool(_forks(output, "candidates")), "judging")
+        later(draw, 0.3)
 
     def killed() -> bool:
         found = sorted(filter(alive, find(output)))
@@ -83,9 +84,9 @@ def _kill_one(run: Run, victim: str, output: str, draw: random.Random, model: Er
 def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
     victim: str, draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
+    workload, output = make_workload(tmp_path, 16), str(tmp_path / "out")
     with (
-        served(ErraticModel(draw, at_first=2)) as model,
+        served(ErraticModel(draw, at_first=0)) as model,
         running(row_by_row(workload, output, url=model.url), tmp_path / "log", command.env) as run,
     ):
         _kill_one(run, victim, output, draw, model)
@@ -93,7 +94,7 @@ def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
         said = run.said
     check_sound(output, workload, KILLED if victim == "candidate" else frozenset())
     check_nothing_left(output)
-    assert "episodes:  8 finished now, 8 written" in said
+    assert "episodes:  16 finished now, 16 written" in said
 
 
 def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(

@@ -16,15 +16,15 @@ from tests.fixtures_autoscaling import MOST_NODES, NODE_CPUS, Autoscaled
 from tests.fixtures_run import Command, Workload, check_exactly_once, make_workload
 from tests.processes import alive, descendants
 
-EPISODES = 6
+EPISODES = 12
 
 
 def _start(cluster: Autoscaled, workload: Workload, output: str) -> subprocess.Popen[str]:
     elastic = (
         *("--device", "cpu", "--bench-workers", f"0:{MOST_NODES}", "--bench-cpus", str(NODE_CPUS)),
-        *("--bench-idle", "2", "--bench-concurrency", "1", "--batch-size", "4"),
+        *("--bench-idle", "2", "--bench-concurrency", "1", "--batch-size", "12"),
     )
-    return Command().start(workload.arguments(output, *elastic, n_correctness=8), cluster.environment())
+    return Command().start(workload.arguments(output, *elastic, n_correctness=20), cluster.environment())
 
 
 def _until(condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 600) -> None:

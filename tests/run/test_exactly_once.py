@@ -19,9 +19,8 @@ def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    more = ("--save-interval", "2", "--batch-size", "1")
     with served(ErraticModel(draw, at_first=8)) as model:
-        arguments = workload.arguments(output, *more, n_correctness=20, url=model.url)
+        arguments = [*row_by_row(workload, output, url=model.url), "--save-interval", "2"]
         with running(arguments, tmp_path / "log", command.env) as run:
             run.wait_for_rows(output, 2 * draw.randint(1, 3))
             later(draw, 0.5)

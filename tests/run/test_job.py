@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.erratic_model import ErraticModel, served
-from tests.chaos.running import PATIENCE_S, check_nothing_left, later, wait_for_rows_of_job
+from tests.chaos.running import PATIENCE_S, check_nothing_left, later, row_by_row, wait_for_rows_of_job
 from tests.fixtures_head import Head, ray_command, submit
 from tests.fixtures_run import check_exactly_once, make_workload, rows_by_task
 from tests.scraping import discovered, fetch
@@ -20,10 +20,9 @@ def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
     draw: random.Random, head: Head, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    more = ("--save-interval", "2", "--batch-size", "1")
     first, second = (f"{name}-{tmp_path.name}" for name in ("first", "second"))
     with served(ErraticModel(draw, at_first=8)) as model:
-        arguments = workload.arguments(output, *more, n_correctness=20, url=model.url)
+        arguments = [*row_by_row(workload, output, url=model.url), "--save-interval", "2"]
         submitted = submit(head, first, arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(head, first, output, 2)

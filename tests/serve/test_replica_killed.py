@@ -42,11 +42,11 @@ def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
         "--save-interval", "1", "--output", output,
     ]  # fmt: skip
     with running(arguments, tmp_path / "log", command.env) as run:
-        run.wait_for_rows(output, 1)
-        later(draw, 1.0)
         found = replicas()
         assert found, command_lines("ray::ServeReplica")
         processes = {pid for replica in found for pid in (replica, *descendants(replica))}
+        run.wait_for(lambda: answering(processes), "an answer under way")
+        later(draw, 1.0)
         run.wait_for(lambda: answering(processes), "an answer under way")
         for replica in found:
             os.kill(replica, signal.SIGKILL)
@@ -59,7 +59,7 @@ def test_a_replica_that_is_killed_in_mid_answer_costs_time_and_no_episode(
         assert episode.turns[0].completion.text
         assert episode.turns[0].verdict.status is not Status.INFRA_ERROR
     found = check(open_store(output))
-    assert (found.sound, found.state) == (True, "complete"), found
+    assert (found.sound, found.state, found.repeated) == (True, "complete", 0), found
     check_nothing_left(output)
     deadline = time.monotonic() + 300
     while left := [pid for pid in processes if alive(pid)]:
