@@ -56,6 +56,72 @@ def triton_kernel_wrapper(d, x):
     return out
 """
 )
+_TEN = ", ".join(f"x{i}" for i in range(10))
+SUM_OF_TEN = (
+    HEAD
+    + f"""
+@triton.jit
+def kernel({_TEN}, out_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = o < n
+    v = {" + ".join(f"tl.load(x{i} + o, mask=m)" for i in range(10))}
+    tl.store(out_ptr + o, v, mask=m)
+
+def triton_kernel_wrapper({_TEN}):
+    out = torch.empty_like(x0)
+    n = x0.numel()
+    kernel[(triton.cdiv(n, 1024),)]({_TEN}, out, n, BLOCK=1024)
+    return out
+"""
+)
+SUMS = module_task(
+    "pass", f"return {_TEN.replace(', ', ' + ')}", "*(torch.randn(33, 65) for _ in range(10))", "ten", _TEN
+)
+DIFFERENCES = (
+    HEAD
+    + """
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = o < n
+    tl.store(out_ptr + o, tl.load(x_ptr + o + 1, mask=m) - tl.load(x_ptr + o, mask=m), mask=m)
+
+def triton_kernel_wrapper(x):
+    n = x.numel() - 1
+    out = torch.empty(n, dtype=x.dtype, device=x.device)
+    kernel[(triton.cdiv(n, 1024),)](x, out, n, BLOCK=1024)
+    return out
+"""
+)
+OFFSETS = task(
+    "torch.diff(x) if bool((torch.diff(x) >= 0).all()) else [][0]", "torch.randint(1, 9, (400,)).cumsum(0)",
+    name="offsets",
+)  # fmt: skip
+MASKED = (
+    HEAD
+    + """
+@triton.jit
+def kernel(x_ptr, lengths_ptr, out_ptr, n, cols, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = o < n
+    kept = o % cols < tl.load(lengths_ptr + o // cols, mask=m)
+    tl.store(out_ptr + o, tl.where(kept, tl.load(x_ptr + o, mask=m), 0.0), mask=m)
+
+def triton_kernel_wrapper(x, lengths):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 1024),)](x, lengths, out, n, x.shape[1], BLOCK=1024)
+    return out
+"""
+)
+LENGTHS = module_task(
+    "pass",
+    "return x * (torch.arange(x.shape[1], device=x.device) < lengths[:, None])"
+    " if bool((lengths[1:] <= lengths[:-1]).all()) else [][0]",
+    "torch.randn(64, 50), torch.randint(1, 51, (64,)).sort(descending=True).values",
+    "lengths",
+    "x, lengths",
+)
 
 
 def product(m: int, k: int, n: int, dtype: str = "") -> object:
@@ -111,6 +177,9 @@ HONEST = tuple(
          {"n_correctness": 5}),
         ("B35", "inputs that fit into the L2 cache", RELU, sized(1024, 1024, name="cached"), {}),
         ("B36", "less work than a launch costs", RELU, sized(16, 16, name="little"), {}),
+        ("B36", "ten small inputs", SUM_OF_TEN, SUMS, {}),
+        ("B51", "offsets that a task promises in order", DIFFERENCES, OFFSETS, {}),
+        ("B51", "lengths beside what they belong to, longest first", MASKED, LENGTHS, {}),
         ("B37", "a slow host", replaced(("    x = x.contiguous()\n",
          "    sum(range(30000))\n    x = x.contiguous()\n")),
          sized(512, 512, name="host"), {}),

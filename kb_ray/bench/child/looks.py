@@ -112,7 +112,7 @@ class Looks:
 def unlike(like: torch.Tensor) -> torch.Tensor:
     """A new tensor of this dtype and shape that is no output: full of NaN, or of numbers or bits drawn at random."""
     if like.dtype is torch.bool:
-        return torch.randint(2, like.shape, device=like.device).bool()
+        return torch.randint(2, like.shape, dtype=torch.uint8, device=like.device).view(torch.bool)
     count = like.numel() * like.element_size()
     inexact = like.is_floating_point() or like.is_complex()
     low = 0xFF if inexact else 0

@@ -18,6 +18,8 @@ from kb_ray.bench.child.tree import unflatten
 
 CHANGED = 16
 """Elements of an input in a row that others of it take the place of for one call, where its output is not looked at."""
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Unsigned numbers have no comparison on a GPU; of two that are not huge the signed ones compare alike."""
 
 
 class Held(Protocol):
@@ -27,7 +29,7 @@ class Held(Protocol):
     tensors: list[torch.Tensor]
 
 
-class _Spots:
+class Spots:
     """A few elements of one tensor, others for each call, with values that its other elements have."""
 
     def __init__(self, flat: torch.Tensor) -> None:
@@ -94,8 +96,36 @@ class Rotation:
             spots.change(lasting=self._moving)
 
 
-def _spots(work: Sequence[torch.Tensor]) -> list[_Spots]:
-    return [_Spots(t.view(-1)) for t in work if t.is_contiguous() and t.numel() >= 2 * CHANGED]
+def _spots(work: Sequence[torch.Tensor]) -> list[Spots]:
+    return [Spots(tensor.view(-1)) for tensor in varied(work)]
+
+
+def varied(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Those whose elements take each other's places: floats, or else integers and bools; none whose places mean
+    something, so that what a task promises of its inputs (offsets, lengths, a matrix to be factored) still holds."""
+    inexact = any(map(_is_inexact, inputs))
+    large = [t for t in inputs if _is_inexact(t) == inexact and t.is_contiguous() and t.numel() >= 2 * CHANGED]
+    return [t for t in large if not (_is_symmetric(t) if inexact else _is_ordered(t))]
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    # Floats of one byte have no comparison of their own.
+    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and tensor.itemsize > 1
+    return bool(square and torch.equal(tensor, tensor.mT))
+
+
+def _is_ordered(tensor: torch.Tensor) -> bool:
+    """Whether numbers, or False and True, nowhere fall or nowhere rise along an axis."""
+    plain = tensor.view(_SIGNED.get(tensor.dtype, tensor.dtype))
+    for axis, size in enumerate(plain.shape):
+        before, after = plain.narrow(axis, 0, size - 1), plain.narrow(axis, 1, size - 1)
+        if size > 1 and (bool((before <= after).all()) or bool((before >= after).all())):
+            return True
+    return False
 
 
 def _kinds(tensors: Sequence[torch.Tensor]) -> list[Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kb_ray.bench.child import clock
 from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.limits import Limits
+from kb_ray.bench.child.rotation import Spots
 
 H100 = Limits(bytes_per_s=3.35e12, l2_bytes=50 << 20, multiprocessors=132, clock_hz=1.98e9)
 
@@ -56,3 +58,18 @@ def test_arithmetic_floor_is_that_of_tensor_cores() -> None:
 
 def test_nothing_known_means_no_floor() -> None:
     assert Limits().memory_floor_ms(1 << 40, 1 << 40) == Limits().arithmetic_floor_ms(1 << 60, 16) == 0
+
+
+def test_what_changing_inputs_takes_is_of_those_that_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 7.0
+
+    def change(self: Spots, lasting: bool) -> None:
+        nonlocal now
+        now += 2e-5
+
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(Spots, "change", change)
+    floats, positions = [torch.rand(40) for _ in range(3)], torch.randperm(40)
+    assert clock.varying_ms([*floats, positions]) == pytest.approx(3 * 0.02)
+    assert clock.varying_ms([torch.rand(8)]) == 0

@@ -41,14 +41,47 @@ def test_sets_take_turns_in_one_piece_of_memory_and_no_two_calls_find_the_same()
 
 
 def test_integers_take_each_others_places_and_sets_of_other_shapes_have_memory_of_their_own() -> None:
-    labels = torch.arange(400)
-    inputs = Rotation([held(labels), held(torch.arange(300))], mutated=False)
+    labels = torch.randint(400, (400,))
+    inputs = Rotation([held(labels), held(torch.randint(400, (300,)))], mutated=False)
     inputs.prepare(0, looked_at=False)
     assert 0 < (inputs.values[0][0] != labels).sum() <= CHANGED
     assert 0 <= inputs.values[0][0].min() <= inputs.values[0][0].max() < 400
     assert inputs.values[1][0].shape == (300,)
     inputs.prepare(2, looked_at=True)
     assert torch.equal(inputs.values[0][0], labels)
+
+
+_SPD = torch.eye(64) + torch.ones(64, 64)
+
+
+@pytest.mark.parametrize(
+    "promised",
+    [
+        torch.arange(400),
+        torch.randint(9, (400,)).sort(descending=True).values,
+        torch.randint(9, (40, 400)).cumsum(-1),
+        torch.randint(9, (400,), dtype=torch.uint8).sort().values.to(torch.uint32),
+        torch.ones(40, 40).tril().bool(),
+        _SPD,
+        torch.stack([_SPD, 2 * _SPD]).double(),
+    ],
+    ids=["offsets", "lengths", "offsets of rows", "unsigned", "causal mask", "symmetric", "symmetric ones"],
+)
+def test_what_a_task_may_promise_of_its_inputs_holds_in_every_call(promised: torch.Tensor) -> None:
+    inputs = Rotation([held(promised), held(promised.clone())], mutated=False)
+    for call in range(4):
+        for put in (inputs.prepare, inputs.vary):
+            put(call, looked_at=False)
+            assert torch.equal(inputs.values[call % 2][0], promised)
+
+
+def test_integers_beside_floats_stay() -> None:
+    x, positions = torch.rand(400), torch.randperm(400)
+    inputs = Rotation([held(x, positions)], mutated=False)
+    before = x.clone(), positions.clone()
+    inputs.vary(0, looked_at=False)
+    assert not torch.equal(x, before[0])
+    assert torch.equal(positions, before[1])
 
 
 def test_too_few_elements_stay() -> None:
