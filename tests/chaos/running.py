@@ -33,10 +33,12 @@ KILLED = frozenset({"crash"})
 """Verdict on a candidate that somebody else killed."""
 
 
-def row_by_row(workload: Workload, output: str, *, url: str = "", n_correctness: int = 20) -> list[str]:
+def row_by_row(
+    workload: Workload, output: str, *, url: str = "", n_correctness: int = 20, save_interval: int = 1
+) -> list[str]:
     """Flags of a run that keeps each episode as it ends; 20 input sets make it last. All are asked about at once, so
     that questions which a model holds back leave room for the others."""
-    each = ("--save-interval", "1", "--batch-size", str(len(workload.task_ids)))
+    each = ("--save-interval", str(save_interval), "--batch-size", str(len(workload.task_ids)))
     return workload.arguments(output, *each, url=url, n_correctness=n_correctness)
 
 

@@ -113,8 +113,8 @@ def test_the_clock_of_these_tests_does_jump(clock: Clock) -> None:
 def test_a_clock_that_jumps_is_not_noticed(
     sign: int, draw: random.Random, command: Command, clock: Clock, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 8), str(tmp_path / "out")
-    with served(ErraticModel(draw, at_first=4)) as model:
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=8)) as model:
         arguments = row_by_row(workload, output, url=model.url)
         with running(arguments, tmp_path / "log", command.env | clock.env) as run:
             run.wait_for_rows(output, draw.randint(1, 3))

@@ -89,8 +89,8 @@ def _cluster(pid: int) -> dict[str, object]:
 def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
     machine: Callable[[], list[str]], end: Callable[[Head, str], None], draw: random.Random, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    with served(ErraticModel(draw, at_first=8)) as model:
+    workload, output = make_workload(tmp_path, 18), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=14)) as model:
         arguments = row_by_row(workload, output, url=model.url)
         with started_head(machine()) as first:
             submitted = submit(first, "first", arguments, "--no-wait")
@@ -116,8 +116,8 @@ def test_a_job_whose_head_ended_is_finished_in_a_new_cluster(
 def test_a_run_whose_cluster_ends_beneath_it_says_so_and_goes_on_in_another(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    with served(ErraticModel(draw, at_first=8)) as model:
+    workload, output = make_workload(tmp_path, 18), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=14)) as model:
         arguments = row_by_row(workload, output, url=model.url)
         with started_head() as head:
             joined = head.environment() | {"RAY_ADDRESS": head.address}

@@ -100,8 +100,8 @@ def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
 def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 6), str(tmp_path / "out")
-    with served(ErraticModel(draw, at_first=4)) as model:
+    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=8)) as model:
         arguments = row_by_row(workload, output, url=model.url)
         with running(arguments, tmp_path / "first", command.env) as run:
             # From the first line of the program on, not only while there are rows.
@@ -117,5 +117,5 @@ def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
         with running(arguments, tmp_path / "third", command.env) as third:
             assert third.end() == 0, third.said
         check_sound(output, workload)
-        assert "nothing to do: all 6 episodes" in command.run(arguments)[1]
+        assert "nothing to do: all 12 episodes" in command.run(arguments)[1]
         check_nothing_left(output)

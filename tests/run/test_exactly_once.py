@@ -18,9 +18,9 @@ from tests.fixtures_s3 import S3Server
 def test_sigterm_flushes_what_is_finished_and_says_how_to_go_on(
     draw: random.Random, command: Command, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
-    with served(ErraticModel(draw, at_first=8)) as model:
-        arguments = [*row_by_row(workload, output, url=model.url), "--save-interval", "2"]
+    workload, output = make_workload(tmp_path, 16), str(tmp_path / "out")
+    with served(ErraticModel(draw, at_first=12)) as model:
+        arguments = row_by_row(workload, output, url=model.url, save_interval=2)
         with running(arguments, tmp_path / "log", command.env) as run:
             run.wait_for_rows(output, 2 * draw.randint(1, 3))
             later(draw, 0.5)

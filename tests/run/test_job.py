@@ -19,10 +19,10 @@ from tests.scraping import discovered, fetch
 def test_a_stopped_job_keeps_what_is_finished_and_the_next_one_does_the_rest(
     draw: random.Random, head: Head, tmp_path: Path
 ) -> None:
-    workload, output = make_workload(tmp_path, 12), str(tmp_path / "out")
+    workload, output = make_workload(tmp_path, 18), str(tmp_path / "out")
     first, second = (f"{name}-{tmp_path.name}" for name in ("first", "second"))
-    with served(ErraticModel(draw, at_first=8)) as model:
-        arguments = [*row_by_row(workload, output, url=model.url), "--save-interval", "2"]
+    with served(ErraticModel(draw, at_first=14)) as model:
+        arguments = row_by_row(workload, output, url=model.url, save_interval=2)
         submitted = submit(head, first, arguments, "--no-wait")
         assert submitted.returncode == 0, submitted.stdout + submitted.stderr
         wait_for_rows_of_job(head, first, output, 2)
