@@ -1,4 +1,5 @@
-"""Text between two marks of a Markdown file, replaced by each run of a benchmark. Knows no figures."""
+"""Text between two marks of a Markdown file, replaced by each run of a benchmark, and the mark of a goal that a
+figure of it misses. Knows no figures."""
 
 from __future__ import annotations
 
@@ -14,3 +15,8 @@ def put_between(path: Path, begin: str, end: str, content: str) -> None:
     else:
         text = f"{text.rstrip()}\n\n{body}\n".lstrip()
     path.write_text(text, encoding="utf-8")
+
+
+def goal(words: str, met: bool) -> str:
+    """A goal as it stands beside its figure in a table."""
+    return words if met else f"{words}: **missed**"

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import CliApp, SettingsError
+from pydantic_settings import CliApp, CliPositionalArg, SettingsError
 
 from kb_ray.errors import ConfigError
 from kb_ray.setting_names import flag, mistake, nearest
 
 Options = TypeVar("Options", bound=BaseModel)
+_POSITIONAL = get_args(CliPositionalArg)[1]
+"""What marks a field that is given by its place."""
 
 
 def parse_options(options: type[Options], argv: Sequence[str]) -> Options:
@@ -28,5 +30,13 @@ def parse_options(options: type[Options], argv: Sequence[str]) -> Options:
     except SettingsError as error:
         told = str(error).removeprefix("error parsing CLI: ").removeprefix("argument ")
         unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", told)
-        told += nearest(unknown[1], [flag(name) for name in options.model_fields]) if unknown else ""
+        told += _meant(options, unknown[1]) if unknown else ""
         raise ConfigError(f"{told}; see {options.model_config.get('cli_prog_name')} --help") from None
+
+
+def _meant(options: type[BaseModel], unknown: str) -> str:
+    """The end of an error's line on a flag that is none; what is given by its place has none."""
+    advice = nearest(unknown, [flag(name) for name in options.model_fields])
+    placed = [name for name, field in options.model_fields.items() if _POSITIONAL in field.metadata]
+    meant = next((name for name in placed if advice == nearest(flag(name), [flag(name)])), None)
+    return f"; {meant.upper()} is given without a flag" if meant else advice

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.marks import put_between
+from benchmarks.marks import goal, put_between
 
 BEGIN, END = "<!-- figures of make bench-driver: begin -->", "<!-- figures of make bench-driver: end -->"
 
@@ -28,12 +28,8 @@ def render(report: dict[str, Any]) -> str:
         f"{setting['bench_s']:g} s, {setting['replicas']} replicas x {setting['slots']} answers of "
         f"{setting['model_s']:g} s; store {report['store_kind']}.\n"
     )
-    rows = [f"| {what} | {measured} | {goal} |" for what, measured, goal in _rows(report)]
+    rows = [f"| {what} | {measured} | {wanted} |" for what, measured, wanted in _rows(report)]
     return "\n".join([head, "| | measured | goal |", "|---|---|---|", *rows])
-
-
-def _goal(words: str, met: bool) -> str:
-    return words if met else f"{words}: **missed**"
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -48,7 +44,7 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield from _longest(busy)
     if slow := report.get("slow_bench"):
         most, limit = slow["in_flight"], slow["limit"]
-        yield "slow bench: episodes in flight at most", str(most), _goal(f"at most {limit}", most <= limit)
+        yield "slow bench: episodes in flight at most", str(most), goal(f"at most {limit}", most <= limit)
     for one in report.get("curve", ()):
         told = f"{one['verdicts_per_s']:.1f} of {one['could_per_s']:.1f}, with {one['driver_cores']:.2f} of a core"
         yield f"one driver with {one['actors']} actors: verdicts a second", told, ""
@@ -64,22 +60,22 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if resume := report.get("resume"):
         size = f"{resume['episodes']} episodes in {resume['files']} parts"
         read_s, start_s = resume["read_s"], resume["start_s"]
-        yield f"resume from {size}, s", f"{read_s:.1f}", _goal("30", read_s < _RESUME_S)
-        yield "... until the first question of a real start, s", f"{start_s:.1f}", _goal("30", start_s < _RESUME_S)
+        yield f"resume from {size}, s", f"{read_s:.1f}", goal("30", read_s < _RESUME_S)
+        yield "... until the first question of a real start, s", f"{start_s:.1f}", goal("30", start_s < _RESUME_S)
         yield "... without an index, s", f"{resume['without_index_s']:.1f}", ""
         yield "... peak memory, MiB", f"{resume['peak_mib']:.0f}", ""
 
 
 def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     rate = run["verdicts_per_s"]
-    yield "verdict round trips a second, sustained", f"{rate:.1f}", _goal("60", rate >= _PER_S)
+    yield "verdict round trips a second, sustained", f"{rate:.1f}", goal("60", rate >= _PER_S)
     yield "... what the actors could give", f"{run['actors_could_per_s']:.1f}", ""
     yield "... share of one core that the driver took", f"{run['driver_cores']:.2f}", ""
     memory = run["memory"]
     yield (
         "driver memory, peak of the first and second half, MiB",
         (f"{memory['first_half_mib']:.0f}, {memory['second_half_mib']:.0f} ({memory['growth']:+.1%})"),
-        _goal("+5 %", memory["growth"] <= _MEMORY),
+        goal("+5 %", memory["growth"] <= _MEMORY),
     )
     early, late = run["early"], run["late"]
     if early and late:
@@ -87,7 +83,7 @@ def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield (
             f"ms per episode, wall, around {run['early_at']} and {run['late_at']}",
             (f"{1e3 * early['wall_s']:.1f}, {1e3 * late['wall_s']:.1f} ({slower:+.1%})"),
-            _goal("+10 %", slower <= _SLOWER),
+            goal("+10 %", slower <= _SLOWER),
         )
         yield (
             "... CPU of the driver",
@@ -101,14 +97,14 @@ def _run(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "longest verdict, waiting included, s", f"{run['waits']['bench_s']:.1f}", ""
     yield from _longest(run)
     yield "episodes in flight at most", str(run["in_flight"]), ""
-    yield "store afterwards", "sound" if run["sound"] else "faults", _goal("sound", run["sound"])
+    yield "store afterwards", "sound" if run["sound"] else "faults", goal("sound", run["sound"])
 
 
 def _idle(idle: dict[str, float]) -> str:
-    return _goal("5 %", idle["most"] <= _IDLE)
+    return goal("5 %", idle["most"] <= _IDLE)
 
 
 def _longest(run: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if longest := run["longest"]:
         told, most = "... longest that was asked for once all actors stood, s", longest["at_most_s"]
-        yield told, f"{longest['longest_s']:.1f}", _goal(f"at most {most:.1f}", longest["longest_s"] <= most)
+        yield told, f"{longest['longest_s']:.1f}", goal(f"at most {most:.1f}", longest["longest_s"] <= most)

@@ -13,7 +13,7 @@ import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():
     # `python -m` looks here first: a candidate's file named as a module of Python's would be imported in its place,
-    # outside any sandbox.
+    # outside any sandbox. What it has imported itself by now only `python -P` keeps out.
     del sys.path[0]
 
 import argparse
@@ -28,9 +28,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, usable
+from kb_ray.bench.joining import join
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.categories import REFERENCE_ERROR
-from kb_ray.errors import ConfigError, KbRayError
+from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.flag_parser import FlagParser
 from kb_ray.records import Status, Verdict
@@ -49,12 +50,14 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     try:
         options = _options(argv)
+        if options.ray:
+            join()
         return (
             _recheck(options, _given(argv)) if options.recheck else _many(options) if options.jsonl else _one(options)
         )
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 3 if isinstance(error, InfraError) else 2
 
 
 def show(verdict: Verdict) -> str:
@@ -72,8 +75,9 @@ def show(verdict: Verdict) -> str:
     if verdict.error is not None:
         said = verdict.error.message
         lines.append(f"{verdict.error.category}: {said}")
-        # Of an exception both have its words.
-        lines.extend(f"    {line}" for line in verdict.error.detail.splitlines() if not said.endswith(line.strip()))
+        # Of an exception both have its words, which stand behind its type here.
+        repeated = {said, said.removeprefix("needs a GPU: ").partition(": ")[2]} - {""}
+        lines.extend(f"    {line}" for line in verdict.error.detail.splitlines() if line.strip() not in repeated)
     if verdict.correct and not verdict.trusted:
         lines.append("untrusted: " + (", ".join(verdict.evidence.flags) or "see docs/verifier.md"))
     lines.append("seconds: " + ", ".join(f"{phase} {took:.2f}" for phase, took in verdict.seconds.items()))

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from kb_ray.records import Verdict
 from kb_ray.watching import catalogue
 from kb_ray.watching.catalogue import Metric
-from kb_ray.watching.pool_counts import PoolCounts
+from kb_ray.watching.pool_counts import PoolCounts, not_ready, utilisation
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WANTED = Metric(
@@ -89,14 +89,12 @@ class _OfThePool(Collector):
             catalogue.WORKERS.name, catalogue.WORKERS.description, labels=tuple(catalogue.WORKERS.labels)
         )
         workers.add_metric(("ready",), pool.ready)
-        workers.add_metric(("not_ready",), pool.workers - pool.ready)
+        workers.add_metric(("not_ready",), not_ready(pool))
         yield workers
-        # A worker that leaves while it is at it still has its places taken.
-        used = min(1.0, pool.running / pool.capacity) if pool.capacity else 0.0
         for metric, value in (
             (WANTED, pool.workers - pool.leaving),
             (catalogue.VERIFYING, pool.running),
-            (catalogue.UTILISATION, used),
+            (catalogue.UTILISATION, utilisation(pool)),
             (catalogue.QUARANTINED, len(pool.quarantined)),
         ):
             yield GaugeMetricFamily(metric.name, metric.description, value)

@@ -277,9 +277,8 @@ class Evaluator:
         for call in calls.values():
             call.error = InfraError("the evaluator was stopped")
             call.done.set()
-        self._clear()
-        if channel is not None:
-            channel.close()
+        with contextlib.closing(channel) if channel is not None else contextlib.nullcontext():
+            self._clear()
 
     def _clear(self) -> None:
         """End our processes, then whatever they had started."""
@@ -288,9 +287,10 @@ class Evaluator:
         for process in self._processes.values():
             process.wait()
         self._processes = {}
-        if self.run_dir is not None:
-            release(self.run_dir)
-        self.run_dir = None
+        # First: whatever comes of giving it up, the next start claims one of its own.
+        run_dir, self.run_dir = self.run_dir, None
+        if run_dir is not None:
+            release(run_dir)
 
 
 def _keep(jobs: _Jobs) -> None:

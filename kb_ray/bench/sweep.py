@@ -24,6 +24,7 @@ _ABANDONED_S = 600.0
 """Seconds after which a folder of another container belongs to nobody, where no lock says that its owner lives."""
 _REMOVAL_S = 5.0
 """For a removal while what was killed is still dying, and writes."""
+_PARTS = ("candidates", "references")
 
 
 _locks: dict[Path, int | None] = {}
@@ -48,7 +49,7 @@ def claim(name: str) -> Path:
         (folder / "place").write_text(place())
         (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
     _locks[folder] = _lock(folder / "owner", wait=False)
-    for part in ("candidates", "references"):
+    for part in _PARTS:
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
     return folder
@@ -56,32 +57,47 @@ def claim(name: str) -> Path:
 
 def sweep() -> None:
     """Remove the folders whose owner is gone."""
-    for folder in base_dir().iterdir():
-        if not _owner_lives(folder):
-            remove(folder)
+    remove(*_abandoned())
 
 
 def release(folder: Path) -> None:
     """Remove one's own folder, and those whose owner lived still when it was claimed: a killed run's worker may end
     after the next run has begun."""
-    remove(folder)
-    sweep()
+    remove(folder, *_abandoned())
 
 
-def remove(folder: Path) -> None:
-    """Kill every group still recorded under an evaluator's folder, then remove the folder."""
-    if _said(folder, "place") == place():
+def remove(*folders: Path) -> None:
+    """Kill every group still recorded under evaluators' folders, then remove the folders: what cannot be removed is
+    waited for once, not for each of them."""
+    for folder in folders:
+        _kill_groups(folder)
+    deadline = time.monotonic() + _REMOVAL_S
+    # A folder says whose it was until the last: whoever is killed at this leaves it to the next one.
+    parts = [folder / part for folder in folders for part in _PARTS]
+    while (parts := [part for part in parts if erase(part)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for folder in folders:
+        erase(folder)
+        if (held := _locks.pop(folder, None)) is not None:
+            os.close(held)
+
+
+def _abandoned() -> list[Path]:
+    """Folders whose owner is gone; none where nobody has one, or a cleaner of temporary files took them all."""
+    try:
+        return [folder for folder in base_dir().iterdir() if not _owner_lives(folder)]
+    except FileNotFoundError:
+        return []
+
+
+def _kill_groups(folder: Path) -> None:
+    if _said(folder, "place") != place():
         # Elsewhere the numbers are those of other processes.
+        return
+    # Somebody else may be removing the same.
+    with contextlib.suppress(FileNotFoundError):
         for record in folder.glob("*/groups/*"):
             kill_group(int(record.name))
-    deadline = time.monotonic() + _REMOVAL_S
-    for part in ("candidates", "references"):
-        # The folder says whose it was until the last: whoever is killed at this leaves it to the next one.
-        while erase(folder / part) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    erase(folder)
-    if (held := _locks.pop(folder, None)) is not None:
-        os.close(held)
 
 
 def erase(folder: Path) -> bool:

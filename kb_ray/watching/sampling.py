@@ -15,7 +15,7 @@ from kb_ray.tally import Tally
 from kb_ray.watching import catalogue
 from kb_ray.watching.catalogue import Metric
 from kb_ray.watching.meter import Meter
-from kb_ray.watching.pool_counts import PoolCounts
+from kb_ray.watching.pool_counts import PoolCounts, not_ready, utilisation
 
 SAMPLE_EVERY_S = 5.0
 """Half of what Ray takes to send numbers on."""
@@ -63,9 +63,8 @@ class Sampler:
         meter.set(catalogue.WAITING, stats.waiting, queue="bench")
         meter.set(catalogue.WAITING, sink.waiting, queue="store")
         meter.set(catalogue.WORKERS, stats.ready, state="ready")
-        meter.set(catalogue.WORKERS, stats.workers - stats.ready, state="not_ready")
-        # A worker that leaves while it is at it still has its places taken.
-        meter.set(catalogue.UTILISATION, min(1.0, stats.running / stats.capacity) if stats.capacity else 0.0)
+        meter.set(catalogue.WORKERS, not_ready(stats), state="not_ready")
+        meter.set(catalogue.UTILISATION, utilisation(stats))
         meter.set(catalogue.QUARANTINED, len(stats.quarantined))
         self._grown(catalogue.INFRA_RETRIES, stats.infra_retries)
         self._grown(catalogue.PARTS, sink.parts)

@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "base_models": (),
     "out_of_memory": (),
     "serve_weights": ("errors",),
-    "flag_parser": ("errors",),
+    "flag_parser": ("errors", "setting_names"),
     "whole_weights": ("errors", "out_of_memory"),
     "checkpoints": (*PURE, "base_models", "traces"),
     "local_checkpoints": (*PURE, "checkpoints", "traces.store"),

@@ -244,6 +244,14 @@ def test_watching_shows_what_comes_and_ends_with_the_run(
             ["--wacth", "3"],
             "error: unrecognized arguments: --wacth 3; did you mean --watch?; see python -m kb_ray.status --help\n",
         ),
+        *(
+            (
+                [flag, "x"],
+                f"error: unrecognized arguments: {flag} x; STORE is given without a flag; see python -m kb_ray.status "
+                "--help\n",
+            )
+            for flag in ("--store", "--stor")
+        ),
     ],
 )
 def test_what_cannot_be_used_is_worded_as_a_setting_of_a_run(

@@ -57,9 +57,16 @@ def value(found: list[Sample], name: str, **labels: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "pool", [Pool(), Pool(running=40), Pool(ready=0, capacity=0)], ids=["busy", "leaving ones too", "none ready"]
+    ("pool", "used", "not_ready"),
+    [
+        pytest.param(Pool(), 0.75, 3, id="busy"),
+        pytest.param(Pool(running=40), 1.0, 3, id="leaving ones too"),
+        pytest.param(Pool(ready=0, capacity=0), 0.0, 5, id="none ready"),
+    ],
 )
-def test_of_one_pool_a_service_and_a_run_say_the_same_under_the_same_names(pool: Pool) -> None:
+def test_of_one_pool_a_service_and_a_run_say_the_same_under_the_same_names(
+    pool: Pool, used: float, not_ready: int
+) -> None:
     meter = Remembering()
     Sampler(meter, Tally(total=1, earlier=0, started=0.0), pool, pool).sample()
     names = {metric.name: metric.exported[0].removeprefix(RAYS_PREFIX) for metric in ALL}
@@ -67,6 +74,8 @@ def test_of_one_pool_a_service_and_a_run_say_the_same_under_the_same_names(pool:
     service = {(s.name, tuple(s.labels.items())): s.value for s in exported(pool) if "_http_" not in s.name}
     assert service.pop((WANTED.name, ())) == 4, "one of the five leaves"
     assert {series: run[series] for series in service} == service
+    assert service["kb_ray_bench_utilisation", ()] == used
+    assert service["kb_ray_bench_workers", (("state", "not_ready"),)] == not_ready
     assert {name for name, _ in service} == {
         "kb_ray_bench_workers", "kb_ray_verdicts_in_flight", "kb_ray_bench_utilisation", "kb_ray_quarantined_gpus",
         "kb_ray_infra_retries_total",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from kb_ray.bench import host
+from kb_ray.bench.child.frames import Channel
 from kb_ray.bench.host import Evaluator
 from kb_ray.bench.lifetime import Lifetime
 from kb_ray.errors import InfraError
@@ -71,3 +75,20 @@ def test_a_stop_that_comes_first_leaves_nothing_to_renew(again: bool, monkeypatc
     assert not renewal.is_alive()
     assert done == (["launch", "shut", "launch", "shut"] if again else ["launch", "shut"])
     evaluator.stop()
+
+
+def test_a_folder_that_cannot_be_given_up_holds_up_neither_the_channel_nor_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = Evaluator(device="cpu", name="stopped")
+    ours, theirs = socket.socketpair()
+    evaluator._channel, evaluator.run_dir = Channel(ours), tmp_path
+
+    def fails(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr(host, "release", fails)
+    with theirs, pytest.raises(PermissionError):
+        evaluator._shut()
+    assert (evaluator.run_dir, ours.fileno()) == (None, -1)
+    evaluator._clear()

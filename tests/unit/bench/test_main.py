@@ -11,9 +11,11 @@ from typing import Literal
 
 import pytest
 
+from kb_ray.bench import __main__ as bench_command
 from kb_ray.bench import api
 from kb_ray.bench.__main__ import main, show
 from kb_ray.bench.sweep import base_dir
+from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.records import Environment, ErrorDetail, Stage, Status, Timing, Verdict
 from tests.fixtures_bench import ADD_RELU
 from tests.fixtures_bench import KERNEL as ADD_RELU_KERNEL
@@ -83,10 +85,17 @@ def test_a_process_of_its_own_prints_a_verdict_exits_0_and_leaves_nothing(files:
     assert not list(base_dir().glob(f"kb-bench-local-{process.pid}-*"))
 
 
-def test_a_candidate_named_like_a_module_of_pythons_is_a_candidate_alone(files: Path) -> None:
-    for name in ("struct", "copy", "json"):
+@pytest.mark.parametrize(
+    ("safe", "names"),
+    [([], ("struct", "copy", "json")), (["-P"], ("types", "functools", "contextlib", "warnings", "kb_ray"))],
+    ids=["any", "those that python -m needs"],
+)
+def test_a_candidate_named_like_a_module_of_pythons_is_a_candidate_alone(
+    files: Path, safe: list[str], names: tuple[str, ...]
+) -> None:
+    for name in names:
         (files / f"{name}.py").write_text(KERNEL)
-    command = [sys.executable, "-m", "kb_ray.bench", "copy.py", "--reference", "ref.py", *FEW]
+    command = [sys.executable, *safe, "-m", "kb_ray.bench", f"{names[1]}.py", "--reference", "ref.py", *FEW]
     done = subprocess.run(
         command, cwd=files, capture_output=True, text=True, env={"PYTHONPATH": str(Path.cwd())}, check=False
     )
@@ -267,3 +276,25 @@ def test_a_failure_shows_the_compilers_lines() -> None:
     error = ErrorDetail(category="COMPILATION ERROR", message="unknown name", detail="at 3:4\n    tl.nope()")
     shown = show(Verdict.of(Status.COMPILE_ERROR, Stage.COMPILE, error=error))
     assert "COMPILATION ERROR: unknown name\n    at 3:4\n        tl.nope()" in shown
+
+
+def test_an_excerpt_is_shown_whole() -> None:
+    excerpt = "f(\n    1,\n\n)\nboom"
+    error = ErrorDetail(category="RUNTIME ERROR", message="needs a GPU: RuntimeError: boom", detail=excerpt)
+    shown = show(Verdict.of(Status.RUNTIME_ERROR, Stage.TINY, error=error))
+    assert "RuntimeError: boom\n    f(\n        1,\n    \n    )\nseconds: " in shown
+    error = ErrorDetail(category="SYNTAX ERROR", message="unmatched ')' (line 3)", detail="\n)\n3)")
+    shown = show(Verdict.of(Status.SYNTAX_ERROR, Stage.STATIC, error=error))
+    assert "SYNTAX ERROR: unmatched ')' (line 3)\n    \n    )\n    3)\n" in shown
+
+
+@pytest.mark.parametrize(("error", "code"), [(InfraError("Ray cannot be joined"), 3), (ConfigError("no"), 2)])
+def test_where_ray_cannot_be_joined_that_is_our_own_failure(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: KbRayError, code: int
+) -> None:
+    def join() -> None:
+        raise error
+
+    monkeypatch.setattr(bench_command, "join", join)
+    assert main([str(files / "right.py"), "--reference", str(files / "ref.py"), "--ray"]) == code
+    assert capsys.readouterr().err == f"error: {error}\n"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,6 +111,65 @@ def test_whoever_is_killed_while_removing_a_folder_leaves_its_owner_named(
     monkeypatch.setattr(sweep, "_flatten", flatten)
     sweep.claim("next")
     assert not folder.exists()
+
+
+def test_a_base_folder_that_a_cleaner_took_is_made_anew(base: Path) -> None:
+    mine = sweep.claim("mine")
+    shutil.rmtree(base)
+    sweep.sweep()
+    sweep.release(mine)
+    assert sweep.claim("next").is_dir()
+
+
+def test_a_base_folder_that_goes_while_it_is_swept_is_no_error(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, said = sweep.claim("mine"), sweep._said
+    (base / "nameless").mkdir()
+
+    def gone(folder: Path, name: str) -> str:
+        shutil.rmtree(base, ignore_errors=True)
+        return said(folder, name)
+
+    monkeypatch.setattr(sweep, "_said", gone)
+    sweep.release(mine)
+    assert not base.exists()
+
+
+def test_a_folder_that_another_removes_meanwhile_is_no_error(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = sweep.claim("mine")
+
+    def gone(folder: Path, pattern: str) -> list[Path]:
+        shutil.rmtree(folder)
+        raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(Path, "glob", gone)
+    sweep.remove(mine)
+    assert not mine.exists()
+
+
+@pytest.mark.parametrize("release", [False, True])
+def test_what_cannot_be_removed_is_waited_for_once_and_holds_up_nothing_else(
+    base: Path, monkeypatch: pytest.MonkeyPatch, release: bool
+) -> None:
+    mine, erase, waited = sweep.claim("mine"), sweep.erase, list[float]()
+    names = ("stuck-1", "stuck-2", "stuck-3", "late")
+    for name in names:
+        (base / name / "candidates").mkdir(parents=True)
+        (base / name / "owner").write_text("4194304 1")
+    again = iter([True])
+
+    def stays(folder: Path) -> bool:
+        name, *part = folder.relative_to(base).parts
+        return name.startswith("stuck") or (name == "late" and bool(part) and next(again, False)) or erase(folder)
+
+    clock = SimpleNamespace(monotonic=lambda: sum(waited), sleep=waited.append, time=time.time)
+    monkeypatch.setattr(sweep, "erase", stays)
+    monkeypatch.setattr(sweep, "time", clock)
+    if release:
+        sweep.release(mine)
+    else:
+        sweep.claim("next")
+    assert sum(waited) == pytest.approx(sweep._REMOVAL_S, abs=0.1)
+    assert {name for name in names if (base / name).exists()} == {"stuck-1", "stuck-2", "stuck-3"}
 
 
 def claimed(base: Path, name: str, there: str) -> tuple[Path, subprocess.Popen[bytes]]:
