@@ -31,6 +31,9 @@ SHARE = 0.1
 UNEVEN = 16
 """Requests that a replica may have more than the idlest and still be preferred: it is not faster when it is crowded.
 All episodes begin with the same instructions, so that without a limit the first replica would get them all."""
+SILENT_S = 1.0
+"""For which a replica is not waited for after it did not say how many requests it has. Each wait is Ray's, of
+`RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S`; few requests are routed at a time, so that many waits would add up."""
 
 logger = logging.getLogger(SERVE_LOGGER_NAME)
 
@@ -44,6 +47,7 @@ class PrefixRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         if unknown:
             logger.error(f"PrefixRouter has no {', '.join(sorted(unknown))}; known: imbalanced_threshold")
         self._uneven = imbalanced_threshold
+        self._silent: dict[Any, float] = {}
         self._tree: Any = None
         self._resumes = 0.0
         self._reaching: threading.Thread | None = None
@@ -75,8 +79,31 @@ class PrefixRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         length, owners = await self._ask(text, list(able))
         if length < SHARE * len(text):
             return []
-        waiting = {name: self._replica_queue_len_cache.get(one.replica_id) or 0 for name, one in able.items()}
-        return [able[name] for name in owners if waiting[name] - min(waiting.values()) <= self._uneven]
+        has = await self._lengths(list(able.values()))
+        return [able[name] for name in owners if name in has and has[name] - min(has.values()) <= self._uneven]
+
+    async def _lengths(self, replicas: list[Any]) -> dict[str, int]:
+        """Requests that each replica has, without those that do not say so.
+
+        Ray's cache forgets a length after 10 s without an event, which is the rule where answers take minutes. The last
+        length is no substitute: Ray counts no end of a request while it has none. So those are asked, as Ray does.
+        """
+        now = time.monotonic()
+        self._silent = {one: until for one, until in self._silent.items() if now < until}
+        has, unknown = {}, []
+        for one in replicas:
+            # Ray adds nothing to the cache where it does not use it, but for what it asked itself.
+            length = self._replica_queue_len_cache.get(one.replica_id) if self._use_replica_queue_len_cache else None
+            if length is not None:
+                has[one.replica_id.to_full_id_str()] = length
+            elif one.replica_id not in self._silent:
+                unknown.append(one)
+        for one, length in await self._probe_queue_lens(unknown, 0):
+            if length is None:
+                self._silent[one.replica_id] = time.monotonic() + SILENT_S
+            else:
+                has[one.replica_id.to_full_id_str()] = length
+        return has
 
     async def _ask(self, text: str, replicas: list[str]) -> tuple[int, list[str]]:
         if not self._answering():

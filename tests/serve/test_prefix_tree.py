@@ -36,12 +36,8 @@ from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from deployments import prefix_tree
 
 class Controller:
-    def __init__(self):
-        self.ending = []
     def _register_shutdown_cleanup_actor(self, actor):
-        self.ending.append(actor._actor_id.hex())
-    def registered(self):
-        return self.ending
+        pass
 
 class Busy:
     def ready(self):
@@ -61,9 +57,49 @@ again = prefix_tree.reach(DeploymentID(name="m", app_name="a"))
 found = {
     "same": tree._actor_id == again._actor_id, "ours": pool(tree, "sizes"),
     "rays": pool(PrefixTreeActor.remote(), "get_smallest_tenants"),
-    "registered": ray.get(controller.registered.remote()) == [tree._actor_id.hex()] * 2,
 }
 ray.kill(tree)
+print("\\n" + json.dumps(found))
+"""
+
+_ENDS = """
+import json
+import time
+import uuid
+import ray
+from ray.serve._private.common import DeploymentID
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+from deployments import prefix_tree
+
+class Controller:
+    def __init__(self):
+        self.life, self.ending = uuid.uuid4().hex, set()
+    def _register_shutdown_cleanup_actor(self, actor):
+        self.ending.add(actor._actor_id.hex())
+    def seen(self):
+        return self.life, self.ending
+
+def until(holds):
+    end = time.monotonic() + 120
+    while not (held := holds()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return held
+
+def life_that_knows(tree, other=None):
+    life, ending = ray.get(controller.seen.remote(), timeout=60)
+    return life if life != other and tree._actor_id.hex() in ending else None
+
+ray.init(log_to_driver=False)
+controller = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Controller).options(
+    name=SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE
+).remote()
+tree = prefix_tree.reach(DeploymentID(name="m", app_name="ends"))
+first = until(lambda: life_that_knows(tree))
+ray.kill(controller, no_restart=False)
+found = {"registered": bool(first), "again": bool(until(lambda: life_that_knows(tree, first)))}
+found["stays"] = ray.get(tree.sizes.remote(), timeout=60) == {}
+ray.kill(controller)
+found["ended"] = until(lambda: ray._private.state.actors(tree._actor_id.hex())["State"] == "DEAD")
 print("\\n" + json.dumps(found))
 """
 
@@ -71,13 +107,20 @@ print("\\n" + json.dumps(found))
 def test_the_tree_is_on_a_head_without_a_free_cpu_where_rays_own_would_be_on_a_node_of_bench(
     autoscaled: Autoscaled,
 ) -> None:
+    assert found_by(_WHERE, autoscaled) == {"same": True, "ours": "head", "rays": "bench"}
+
+
+def test_the_tree_ends_with_serve_whose_controller_has_forgotten_it_or_is_gone(autoscaled: Autoscaled) -> None:
+    assert found_by(_ENDS, autoscaled) == {"registered": True, "again": True, "stays": True, "ended": True}
+
+
+def found_by(script: str, autoscaled: Autoscaled) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", _WHERE], capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[2],
         env=autoscaled.environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    assert found == {"same": True, "ours": "head", "rays": "bench", "registered": True}
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def tree() -> Any:

@@ -1,67 +1,40 @@
 """Which replica a request is sent to: one that has its beginning, and one in any case, whatever the tree does.
 
-The tree is the actor's own code in this process; no Ray runs.
+Nothing here depends on how fast the machine is: what is to be slow waits until a test lets it go on.
 """
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
-from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID, RequestMetadata
+from ray.serve._private.common import DeploymentID
+from ray.serve._private.request_router import request_router
 from ray.serve._private.request_router.common import PendingRequest
 
 from deployments import prefix_router, prefix_tree
-from deployments.prefix_router import UNEVEN, PrefixRouter, text_of
-
-DEPLOYMENT = DeploymentID(name="LLMServer:m", app_name="m")
-OPENING = "You write Triton kernels. " * 20
-FULL = 100
-
-
-class Replica:
-    """As a router sees it."""
-
-    def __init__(self, name: str, *adapters: str) -> None:
-        self.replica_id = ReplicaID(unique_id=name, deployment_id=DEPLOYMENT)
-        self.name, self.multiplexed_model_ids = name, set(adapters)
-        self.node_id = self.availability_zone = "here"
-        self.max_ongoing_requests = FULL
-        self.has = 0
-
-    async def get_queue_len(self, *, deadline_s: float) -> int:
-        return self.has
-
-
-class Actor:
-    """Handle of a tree that answers at once, or as `fault` says."""
-
-    def __init__(self) -> None:
-        self.tree = prefix_tree.Tree()
-        self.asked: list[str] = []
-        self.fault: Callable[[], Any] | None = None
-        self.reached = 0
-
-    def reach(self, deployment: DeploymentID) -> Actor:
-        self.reached += 1
-        return self
-
-    def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *args: self._call(method, args))
-
-    def _call(self, method: str, args: tuple[Any, ...]) -> asyncio.Future[Any]:
-        self.asked.append(method)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.fault is None:
-            answer.set_result(getattr(self.tree, method)(*args))
-        elif (fault := self.fault()) is not None:
-            answer.set_exception(fault)
-        return answer
+from deployments.prefix_router import UNEVEN, text_of
+from tests.unit.deployments.prefix_routers import (
+    DEPLOYMENT,
+    FULL,
+    HUNG_S,
+    NEVER_S,
+    OPENING,
+    STALE_S,
+    Actor,
+    Clock,
+    Replica,
+    first,
+    reached,
+    request,
+    router_of,
+    sent,
+    started,
+)
 
 
 @pytest.fixture
@@ -69,47 +42,6 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Actor:
     made = Actor()
     monkeypatch.setattr(prefix_tree, "reach", made.reach)
     return made
-
-
-def started(**settings: Any) -> PrefixRouter:
-    router = PrefixRouter(
-        deployment_id=DEPLOYMENT, handle_source=DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True
-    )
-    router.initialize_state(**settings)
-    return router
-
-
-async def router_of(*replicas: Replica, **settings: Any) -> PrefixRouter:
-    router = started(**settings)
-    reached(router)
-    router.update_replicas(list(replicas))
-    await asyncio.sleep(0.01)
-    return router
-
-
-def reached(router: PrefixRouter) -> None:
-    assert router._reaching is not None
-    router._reaching.join(10)
-
-
-def request(prompt: Any = None, adapter: str = "", **fields: Any) -> PendingRequest:
-    number = f"r{time.monotonic_ns()}"
-    metadata = RequestMetadata(request_id=number, internal_request_id=number, multiplexed_model_id=adapter)
-    return PendingRequest(args=[SimpleNamespace(prompt=prompt, **fields), None], kwargs={}, metadata=metadata)
-
-
-async def first(router: PrefixRouter, pending: PendingRequest) -> set[str]:
-    """Those that are preferred."""
-    ranks = await router.choose_replicas(list(router.curr_replicas.values()), pending)
-    return {replica.name for replica in ranks[0]}
-
-
-async def sent(router: PrefixRouter, pending: PendingRequest) -> str:
-    """Name of the replica that got it, as Serve has it sent."""
-    replica: Any = await asyncio.wait_for(router._choose_replica_for_request(pending), 5)
-    router.on_send_request(replica.replica_id)
-    router.on_request_routed(pending, replica.replica_id, None)
-    return str(replica.name)
 
 
 async def test_each_turn_goes_where_the_turn_before_went(actor: Actor) -> None:
@@ -162,6 +94,45 @@ async def test_a_replica_that_is_crowded_is_not_preferred_and_one_that_is_full_h
     assert await sent(router, request(OPENING)) == "b"
 
 
+@pytest.mark.parametrize("cache", [True, False])
+async def test_a_replica_of_which_nothing_was_heard_for_long_is_asked_how_crowded_it_is(
+    actor: Actor, cache: bool
+) -> None:
+    """As a model is whose answers take minutes; Ray uses no cache where it comes in by a Ray client."""
+    a, b, clock = Replica("a"), Replica("b"), Clock()
+    long = STALE_S if cache else 0.0
+    router = await router_of(a, b, clock=clock, cache=cache)
+    actor.tree.insert(OPENING, a.replica_id.to_full_id_str(), 1.0)
+    for length, preferred in ((UNEVEN + 1, {"a", "b"}), (UNEVEN, {"a"}), (90, {"a", "b"})):
+        # Many of its answers may have ended since it was heard of: Ray does not count them.
+        a.has = length
+        clock.now += long
+        assert await first(router, request(OPENING)) == preferred
+    # Nor is the idlest overlooked where only the other was heard of.
+    clock.now += long
+    router.on_new_queue_len_info(a.replica_id, a.has)
+    assert await first(router, request(OPENING)) == {"a", "b"}
+    clock.now += long
+    assert await sent(router, request(OPENING)) == "b"
+
+
+async def test_a_replica_that_does_not_say_how_crowded_it_is_is_not_preferred_and_seldom_waited_for(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, clock = Replica("a"), Replica("b"), Clock()
+    router = await router_of(a, b, clock=clock)
+    for replica in (a, b):
+        actor.tree.insert(OPENING, replica.replica_id.to_full_id_str(), 1.0)
+    a.silent, b.has = True, FULL - 1
+    for pause, asked in ((0.0, 3), (NEVER_S, 1)):
+        clock.now += STALE_S
+        monkeypatch.setattr(prefix_router, "SILENT_S", pause)
+        a.asked = 0
+        for _ in range(3):
+            assert await first(router, request(OPENING)) == {"b"}
+        assert a.asked == asked
+
+
 async def test_the_limit_can_be_set_and_what_is_no_setting_does_no_harm(
     actor: Actor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +145,9 @@ async def test_the_limit_can_be_set_and_what_is_no_setting_does_no_harm(
         assert await first(router, request(OPENING)) == preferred
 
 
-async def test_an_adapter_is_asked_for_where_it_is_loaded(actor: Actor) -> None:
+async def test_an_adapter_is_asked_for_where_it_is_loaded(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    # After which Ray sends a request to a replica that has not loaded its adapter.
+    monkeypatch.setattr(request_router, "RAY_SERVE_MULTIPLEXED_MODEL_ID_MATCHING_TIMEOUT_S", NEVER_S)
     a, b, c = Replica("a"), Replica("b", "m:step1"), Replica("c", "m:step1", "m:step2")
     router = await router_of(a, b, c)
     for replica in (a, c):
@@ -197,17 +170,15 @@ FAULTS: dict[str, Callable[[], Any]] = {
 async def test_without_an_answer_of_the_tree_ray_chooses_and_the_tree_has_a_rest(
     actor: Actor, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_router, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(prefix_router, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(prefix_router, "PAUSE_S", NEVER_S)
     router = await router_of(Replica("a"), Replica("b"))
     got = await sent(router, request(OPENING))
     actor.fault = FAULTS[fault]
-    begun = time.monotonic()
-    await sent(router, request(OPENING))
-    asked = len(actor.asked)
+    asked = actor.asked.count("owners")
     for _ in range(50):
         await sent(router, request(OPENING))
-    assert time.monotonic() - begun < 1.5, "they waited once"
-    assert len(actor.asked) == asked, "and asked once"
+    assert actor.asked.count("owners") == asked + 1, "who does not ask does not wait"
     actor.fault = None
     monkeypatch.setattr(prefix_router, "PAUSE_S", 0.0)
     assert actor.reached == 1
@@ -223,21 +194,25 @@ async def test_a_tree_that_cannot_be_had_is_reached_for_again_and_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tries: list[DeploymentID] = []
+    trying, let_go = threading.Event(), threading.Event()
 
     def reach(deployment: DeploymentID) -> Any:
         tries.append(deployment)
-        time.sleep(0.2)
+        trying.set()
+        if not let_go.wait(HUNG_S):
+            let_go.set()
         raise ConnectionError("no Ray")
 
     monkeypatch.setattr(prefix_tree, "reach", reach)
     monkeypatch.setattr(prefix_router, "PAUSE_S", 0.0)
     router = started()
-    begun = time.monotonic()
+    assert trying.wait(HUNG_S)
     router.update_replicas([Replica("a")])
     for _ in range(20):
         await sent(router, request(OPENING))
-    assert time.monotonic() - begun < 0.2
+    assert not let_go.is_set(), "nobody waited for it"
     assert tries == [DEPLOYMENT], "one at a time"
+    let_go.set()
     reached(router)
     await sent(router, request(OPENING))
     reached(router)
@@ -263,7 +238,7 @@ def test_the_tree_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     tree = prefix_tree.Tree()
     for number in range(100):
         tree.insert(f"{number:03d}" * 10, "a", float(number))
-    end = time.monotonic() + 10
+    end = time.monotonic() + HUNG_S
     while (size := tree.sizes()["a"]) > 1000:
         assert time.monotonic() < end, size
         time.sleep(0.02)
