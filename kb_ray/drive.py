@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -153,9 +153,13 @@ class Drive:
         return Ending("done")
 
     def stop(self, ending: Ending) -> None:
-        """Begins nothing new from now on. The first reason counts, but one that hurries cuts a budget's grace."""
-        if self._ending is None or ending.hurried:
+        """Begins nothing new from now on. The first reason counts, but a signal's takes its place, and whatever hurries
+        cuts a budget's grace."""
+        if self._ending is None or ending.kind == "signal":
             self._ending = ending
+        elif ending.hurried and not self._ending.hurried:
+            logs.warn(ending.message, "stopping")
+            self._ending = replace(self._ending, hurried=True)
         self._changed.set()
 
     async def _run_all(self, work: Iterator[Work]) -> None:
@@ -197,7 +201,7 @@ class Drive:
         if self._running and self._ending is not None and self._ending.kind == "budget":
             logs.warn(f"{self._ending.message}: waiting up to {grace_s:.0f} s for what is under way", "stopping")
         while self._running and self._failure is None and time.monotonic() < until:
-            if self._ending is None or self._ending.kind != "budget":
+            if self._ending is None or self._ending.kind != "budget" or self._ending.hurried:
                 return
             await self._wait(1.0)
 

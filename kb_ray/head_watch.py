@@ -7,47 +7,58 @@ takes connections is there.
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 LOOK_S, ANSWER_S = 3.0, 3.0
-GONE_S = 45.0
-"""Less than Ray's own minute by what telling it takes."""
+"""From one look to the next, and how long one waits: no longer, so that looks come at the same pace without answers."""
+LOOKS = 15
+"""So many in a row without an answer: less than Ray's own minute by what telling it takes. Looks are counted and not
+time: none is made while this process, or its machine, is stopped."""
 
 
 @asynccontextmanager
 async def watching(address: str, lost: Callable[[str], None]) -> AsyncIterator[None]:
-    """`lost` is called, once, with a line that says so, when nothing has answered at `address` for a while."""
+    """`lost` is called in this loop, once, with a line that says so, when nothing has answered at `address` for a
+    while."""
+    loop, over = asyncio.get_running_loop(), threading.Event()
 
-    async def watch() -> None:
-        await _until_gone(address)
-        lost(f"the Ray cluster at {address} is gone: nothing has answered there for {GONE_S:.0f} s")
+    def tell() -> None:
+        if not over.is_set():
+            lost(f"the Ray cluster at {address} is gone: nothing has answered there for {LOOKS * LOOK_S:.0f} s")
 
-    watch_task = asyncio.create_task(watch())
+    def watch() -> None:
+        if _is_gone(address, over):
+            # The loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+    # In a thread: a loop that is held up would take an answer that waits for none.
+    threading.Thread(target=watch, name="head", daemon=True).start()
     try:
         yield
     finally:
-        watch_task.cancel()
-        await asyncio.gather(watch_task, return_exceptions=True)
+        over.set()
 
 
-async def _until_gone(address: str) -> None:
-    answered = time.monotonic()
-    while time.monotonic() - answered < GONE_S:
-        if await _answers(address):
-            answered = time.monotonic()
-        await asyncio.sleep(LOOK_S)
+def _is_gone(address: str, over: threading.Event) -> bool:
+    """Returns when enough looks in a row got no answer; False where it is `over` before."""
+    failed = 0
+    while failed < LOOKS:
+        began = time.monotonic()
+        failed = 0 if _answers(address) else failed + 1
+        if over.wait(max(0.0, began + LOOK_S - time.monotonic())):
+            return False
+    return True
 
 
-async def _answers(address: str) -> bool:
+def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(ANSWER_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except (OSError, TimeoutError):
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except OSError:
         return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
     return True

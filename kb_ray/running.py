@@ -37,8 +37,10 @@ from kb_ray.window import Window, misfits
 
 _FLUSH_S = 10.0
 """For what is finished, where only seconds are left."""
-_LET_GO_S = 15.0
-"""A signal to the process group also ends a local cluster, and Ray's client would then wait a minute for it."""
+_LET_GO_S = 35.0
+"""For workers and cluster, where only seconds are left: longer than a worker may take to end what it has started and
+then its actor (20 and 5 s, in bench.worker), which would else be left half done. Not for ever: a signal to the process
+group also ends a local cluster, and Ray's client would then wait a minute for it."""
 
 
 def exit_code_of(command: Callable[[], Coroutine[Any, Any, int]]) -> int:

@@ -268,8 +268,10 @@ def _serve_until_stopped(
         print(f"serving at {deploy(config, host=host, port=port)}  (Ctrl-C stops)", flush=True)
         if not joined.joined:
             print(_joining(joined), flush=True)
+        orphans = list[int]()
         while True:
-            signal.pause()
+            time.sleep(serve_family.REAP_S)
+            orphans = serve_family.reap_orphans(orphans)
     except KeyboardInterrupt:
         print("stopping ...", flush=True)
         with serve_family.ending_with(node, _end_at_once):
@@ -280,7 +282,8 @@ def _serve_until_stopped(
 def _end_at_once() -> None:
     """Ray has ended before it could be asked to: of signals only SIGTERM does that, to the whole group. It would be
     waited for a minute."""
-    serve_family.end_descendants()
+    if left := serve_family.end_descendants():
+        print(f"warning: these processes do not end: {', '.join(left)}", file=sys.stderr, flush=True)
     os._exit(128 + signal.SIGTERM)
 
 

@@ -38,6 +38,10 @@ _NEVER_STARTED = re.compile(r"more time\(s\)")
 """In it: Serve tries without end once a replica like this one has started."""
 _CAUSE_ELSEWHERE = re.compile(r"See root cause above|ActorDiedError|RayActorError")
 """In it: a process of vLLM's failed, or the replica's own is gone, so that only logs can say why."""
+_PROCESS = re.compile(r"\(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
+"""In it: where the replica's own process raised it, which one that is."""
+_READINGS = 4
+"""Of the logs of one failed start, half a minute apart: whoever failed writes no more, but a node may be slow."""
 _FOR_GOOD = tuple(
     explain(said)
     for said in (
@@ -64,7 +68,7 @@ def await_running(names: Sequence[str], started: float) -> None:
             if name not in found:
                 raise InfraError(f"application {name} was deleted while it started")
             if found[name].status == "DEPLOY_FAILED":
-                raise _failure(name, found[name], started, failed_starts.told)
+                raise failed_starts.of_all(name, found[name])
         coming = {name: found[name] for name in names if found[name].status != "RUNNING"}
         if not coming:
             return
@@ -103,17 +107,22 @@ class _FailedStarts:
     """Starts of replicas that failed while others are waited for.
 
     Serve tries three times for each replica before it gives an application up, and a large model loads its weights
-    each time. Logs are those of all that runs on the cluster: they are read only once Serve says that a start has
-    failed, and only where it cannot say why itself.
+    each time. Logs are read only once Serve says that a start has failed, and only where it cannot say why itself: of
+    the process that it names, else of all replicas of that deployment, which may include one that is well.
     """
 
     def __init__(self, started: float) -> None:
-        self.told: set[str] = set()
-        """Reasons, and lines of logs."""
         self._started = started
-        self._seen: set[str] = set()
-        self._read: set[str] = set()
-        self._unexplained: dict[tuple[str, str], str] = {}
+        # Of each deployment its own: Serve's words may be the same for several.
+        self._seen: set[tuple[str, str, str]] = set()
+        self._told: set[tuple[str, str, str]] = set()
+        """Application, deployment and reason."""
+        self._shown: set[str] = set()
+        """Lines of logs."""
+        self._read: set[tuple[str, str]] = set()
+        """Log files and their lines."""
+        self._unexplained: dict[tuple[str, str], tuple[str, int]] = {}
+        """By application and deployment: what Serve says, and how often its logs are still to be read."""
 
     def look(self, application: str, found: ApplicationStatusOverview, *, again: bool) -> None:
         """Tells why starts failed that were not seen before. `again`: also of those whose reason was not found yet.
@@ -123,57 +132,68 @@ class _FailedStarts:
         for name, deployment in found.deployments.items():
             message, failed = deployment.message, _FAILED_START.match(deployment.message)
             # After the last try the application itself fails, and that is told with all there is.
-            if failed and failed["left"] != "0" and message not in self._seen:
-                self._seen.add(message)
-                self._explain(application, name, message)
+            if failed and failed["left"] != "0" and (application, name, message) not in self._seen:
+                self._seen.add((application, name, message))
+                self._explain(application, name, message, _READINGS)
             elif again and (earlier := self._unexplained.get((application, name))):
-                self._explain(application, name, earlier)
+                self._explain(application, name, *earlier)
 
-    def _explain(self, application: str, deployment: str, message: str) -> None:
+    def _explain(self, application: str, deployment: str, message: str, readings: int) -> None:
         self._unexplained.pop((application, deployment), None)
-        log, why = message, explain(message)
+        log, why, surely = message, explain(message), True
         if why is None and _CAUSE_ELSEWHERE.search(message):
-            log = self._unread()
+            log, surely = self._unread(application, deployment, message)
             why = explain(log)
-            if why is None:
-                self._unexplained[application, deployment] = message
-        reason = why or (telling(message) or [f"its logs are in {serve_logs.folder()} of the machine where it ran"])[-1]
-        if reason in self.told:
-            return
-        if why is not None:
-            _show(log, self.told)
-        if why in _FOR_GOOD and _NEVER_STARTED.search(message):
+            if why is None and readings > 1:
+                self._unexplained[application, deployment] = message, readings - 1
+        # Its first line is Serve's own.
+        said = telling(message.partition("\n")[2])
+        reason = why or (said or [f"its logs are in {serve_logs.folder()} of the machine where it ran"])[-1]
+        told = (application, deployment, reason) in self._told
+        if why is not None and not told:
+            self._show(log)
+        if why in _FOR_GOOD and surely and _NEVER_STARTED.search(message):
             raise _not_up(application, reason)
-        self.told.add(reason)
+        if told:
+            return
+        self._told.add((application, deployment, reason))
         print(f"a replica of {deployment} in {application} failed to start, Serve tries again: {reason}", flush=True)
 
-    def _unread(self) -> str:
-        """Telling lines of the logs that no earlier failure was explained with: it need not have been for that."""
-        lines = telling(serve_logs.recent(self._started), _LINES)
-        new = [line for line in lines if line not in self._read]
+    def _unread(self, application: str, deployment: str, message: str) -> tuple[str, bool]:
+        """Telling lines of the logs that no earlier failure was explained with: it need not have been for that.
+        And whether they are surely those of the replica that failed."""
+        if processes := _processes(message):
+            found = serve_logs.of_processes(self._started, processes)
+        else:
+            found = serve_logs.of_replicas(self._started, [(application, deployment)])
+        lines = [(file, line) for file, text in found.items() for line in telling(text, _LINES)]
+        new = [one for one in lines if one not in self._read]
         self._read.update(new)
-        return "\n".join(new)
+        return "\n".join(line for _, line in new), bool(processes)
+
+    def _show(self, log: str) -> None:
+        """Shows the lines of a log that tell why, without those shown before."""
+        for line in telling(log):
+            if line not in self._shown:
+                print(f"log: {line}", file=sys.stderr)
+                self._shown.add(line)
+
+    def of_all(self, application: str, found: ApplicationStatusOverview) -> InfraError:
+        """Says why an application did not come up, after the lines of its logs that tell it and were not shown yet."""
+        said = " ".join([found.message, *(deployment.message for deployment in found.deployments.values())])
+        logs = serve_logs.of_replicas(self._started, [(application, name) for name in found.deployments])
+        log = "\n".join([said, *logs.values()])
+        why = explain(said) or explain(log)
+        if why is None or all((application, name, why) not in self._told for name in found.deployments):
+            self._show(log)
+        # They are there also where Ray, and with it the dashboard, ends now.
+        return _not_up(
+            application, why or f"its replicas' logs are in {serve_logs.folder()} of the machine where each of them ran"
+        )
 
 
-def _show(log: str, told: set[str]) -> None:
-    """Shows the lines of a log that tell why, without those told before."""
-    for line in telling(log):
-        if line not in told:
-            print(f"log: {line}", file=sys.stderr)
-            told.add(line)
-
-
-def _failure(name: str, found: ApplicationStatusOverview, started: float, told: set[str]) -> InfraError:
-    """Says why an application did not come up, after the lines of the logs that tell it and were not told yet."""
-    said = " ".join([found.message, *(deployment.message for deployment in found.deployments.values())])
-    log = f"{said}\n{serve_logs.recent(started)}"
-    why = explain(log)
-    if why is None or why not in told:
-        _show(log, told)
-    # They are there also where Ray, and with it the dashboard, ends now.
-    return _not_up(
-        name, why or f"its replicas' logs are in {serve_logs.folder()} of the machine where each of them ran"
-    )
+def _processes(message: str) -> list[tuple[int, str]]:
+    return [(int(found["pid"]), found["ip"]) for found in _PROCESS.finditer(message)]
 
 
 def _not_up(application: str, why: str) -> InfraError:

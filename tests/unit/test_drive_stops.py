@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,49 @@ async def test_a_signal_drops_what_is_under_way_at_once_and_the_next_start_runs_
     again = Bench(tmp_path, model, StandInPool())
     await again.run(8)
     assert_exactly_once(again.rows(), 8)
+
+
+LEASE = Ending("failing", "another start writes here now", 1)
+GONE = Ending("failing", "the Ray cluster is gone", 1, hurried=True)
+SIGTERM = Ending("signal", "SIGTERM received", 143, hurried=True)
+BUDGET = Ending("budget", "--max-hours 1 reached")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "kept", "told"),
+    [
+        (LEASE, GONE, replace(LEASE, hurried=True), "the Ray cluster is gone\n"),
+        (LEASE, BUDGET, LEASE, ""),
+        (LEASE, SIGTERM, SIGTERM, ""),
+        (GONE, SIGTERM, SIGTERM, ""),
+        (SIGTERM, GONE, SIGTERM, ""),
+        (GONE, LEASE, GONE, ""),
+    ],
+)
+async def test_the_first_reason_stays_but_for_a_signals_and_hurry_is_taken_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Ending, then: Ending, kept: Ending, told: str
+) -> None:
+    bench = Bench(tmp_path, WatchedModel(script(tmp_path, GOOD)), StandInPool())
+    bench.drive.stop(first)
+    bench.drive.stop(then)
+    assert await bench.run(3) == kept
+    assert capsys.readouterr().err == told, "what takes no reason's place is told all the same"
+
+
+async def test_what_hurries_cuts_a_budgets_grace(tmp_path: Path) -> None:
+    hanging = asyncio.Event()
+
+    async def hang(request: BenchRequest) -> None:
+        hanging.set()
+        await asyncio.sleep(3600)
+
+    bench = Bench(tmp_path, WatchedModel(script(tmp_path, GOOD)), StandInPool(before=hang))
+    running = asyncio.create_task(bench.run(3))
+    await hanging.wait()
+    bench.drive.stop(BUDGET)
+    await asyncio.sleep(0.1)
+    bench.drive.stop(GONE)
+    assert await asyncio.wait_for(running, driver._GRACE_S / 2) == replace(BUDGET, hurried=True)
 
 
 @pytest.mark.parametrize(

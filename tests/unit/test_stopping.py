@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from kb_ray import running
+from kb_ray.bench import worker
 from kb_ray.stopping import unless
 
 
@@ -47,3 +49,8 @@ async def test_work_has_let_go_when_it_was_interrupted(by: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert let_go.is_set()
+
+
+def test_the_process_outlasts_the_end_of_its_workers() -> None:
+    assert running._LET_GO_S > worker._END_S + worker._STOP_S
+    assert running._LET_GO_S < 60, "Ray's own minute"

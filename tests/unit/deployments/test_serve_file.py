@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from kb_ray import serve, serve_logs
+from kb_ray import serve
 from kb_ray.errors import ConfigError
 from kb_ray.serve_file import FOLDER, check, faults, find, names, read
 from kb_ray.serve_needs import grows, telling
@@ -206,16 +204,3 @@ def test_the_lines_that_tell_a_failure_are_picked_from_a_long_log() -> None:
     assert telling(log) == ["torch.OutOfMemoryError: CUDA out of memory"]
     assert telling("INFO a\nValueError: no such thing\nINFO b") == ["ValueError: no such thing"]
     assert telling("INFO nothing wrong") == []
-
-
-def test_only_logs_written_since_are_read_and_of_each_its_end(tmp_path: Path) -> None:
-    (tmp_path / "serve").mkdir()
-    for name, text in {"worker-1.err": "old", "worker-2.err": "x" * 50_000 + "end", "serve/replica_a.log": "r"}.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "raylet.out").write_text("not a worker's")
-    os.utime(tmp_path / "worker-1.err", (1.0, 1.0))
-    found = serve_logs.ends(tmp_path, time.time() - 60)
-    assert "old" not in found
-    assert "not a worker's" not in found
-    assert {"end", "r"} <= {line[-3:] if line.endswith("end") else line for line in found.splitlines()}
-    assert len(found) < 25_000
