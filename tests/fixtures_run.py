@@ -68,7 +68,9 @@ class Workload:
         model = ["--vllm-url", url] if url else ["--model", f"scripted:{self.script}"]
         return [
             "--tasks", f"folder:{self.tasks}", *model, "--multi-turn",
-            "--output", output, "--n-correctness", str(n_correctness), "--bench-workers", "1", *more,
+            "--output", output, "--n-correctness", str(n_correctness), "--bench-workers", "1",
+            # Where there is a GPU too: the tasks are of a size for the interpreter.
+            "--device", "cpu", *more,
         ]  # fmt: skip
 
 

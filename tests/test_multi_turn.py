@@ -14,7 +14,7 @@ from kb_ray.traces.store import open_store
 from kb_ray.traces.views import episodes
 from tests.fixtures_run import Command
 
-ARGUMENTS = ["--tasks", "builtin:1", "--model", "scripted", "--multi-turn", "--timeout", "15"]
+ARGUMENTS = ["--tasks", "builtin:1", "--model", "scripted", "--multi-turn", "--timeout", "15", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
     with BenchClient("http://HOST:8100", token=...) as client:
         client.evaluate(kernel_code=..., problem_code=...)["correctness"]
 
-Waits while the queue is full, tries again where the service fails, and what is cancelled is killed over there.
+Waits while the queue is full and while the service is away, and what is cancelled is killed over there.
 `AsyncBenchClient` is the same for asyncio. Needs httpx only. Knows no Ray and no torch.
 """
 
@@ -44,8 +44,8 @@ class AsyncBenchClient:
     `token`: None takes KB_BENCH_TOKEN from the environment, where it is set. `client`: a name for this use; uses share
     the service evenly. `priority`: among the requests of the same token. `at_once`: requests of a stream under way.
     `transport`: httpx's, for certificates and connections of one's own. Raises ConfigError for what the service
-    refuses (its own words), InfraError where it gives no answer within `patience`, ReferenceFault for a reference that
-    cannot be used or run there.
+    refuses (its own words), InfraError where it gives no answer within `patience`: `Patience(broken_s=600)` rides out
+    an absence of ten minutes. ReferenceFault for a reference that cannot be used or run there.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class AsyncBenchClient:
         token = _usable(token or os.environ.get(BENCH_TOKEN) or "")
         self._origin = {"client": client, "priority": priority}
         self._at_once, self._patience = at_once, patience or Patience()
+        self._met = False
         self._http = httpx.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -147,9 +148,12 @@ class AsyncBenchClient:
                 raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
             except httpx.TransportError as error:
                 # Asked again it is only evaluated again: nothing is changed by an evaluation.
-                pause, said = attempts.broken(None, random.random()), f"{type(error).__name__} {error}".strip()
+                jitter, said = random.random(), f"{type(error).__name__} {error}".strip()
+                silent = isinstance(error, httpx.ReadTimeout)
+                pause = attempts.silent(jitter) if silent else attempts.broken(None, jitter)
             else:
                 if response.status_code == 200:
+                    self._met = True
                     return response.json()
                 pause, said = self._refused(response, attempts)
             if pause is None:
@@ -161,7 +165,9 @@ class AsyncBenchClient:
         retry_after, said = response.headers.get("retry-after"), f"{response.status_code} {_error(response)}"
         if response.status_code == 429:
             return attempts.busy(retry_after, random.random()), said
-        if response.status_code in BROKEN:
+        # Serve's proxy knows no path until its applications are there again.
+        restarting = response.status_code == 404 and (self._met or attempts.failed)
+        if response.status_code in BROKEN or restarting:
             return attempts.broken(retry_after, random.random()), said
         if response.headers.get("x-kb-ray-fault") == "reference":
             raise ReferenceFault(said)

@@ -29,7 +29,7 @@ class Crew:
 
     `need`: what one worker needs, in words. `ready_timeout_s`: seconds without any ready worker, while some are
     wanted, after which there is no hope. `backoff_s`: wait after a failed start, doubled with each. `warn` gets one
-    line about whatever is no failure and yet worth knowing.
+    line about whatever is no failure and yet worth knowing. `held_back`: requests that will come once there is room.
     """
 
     def __init__(
@@ -43,10 +43,12 @@ class Crew:
         ready_timeout_s: float,
         backoff_s: float,
         warn: Callable[[str], None],
+        held_back: Callable[[], int] = lambda: 0,
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self._dispatch, self._scaling, self._hire, self._changed = dispatch, scaling, hire, changed
         self._need, self._ready_timeout_s, self._backoff_s, self._warn = need, ready_timeout_s, backoff_s, warn
+        self._held_back = held_back
         self._numbers = itertools.count()
         self._reviving: dict[Worker, asyncio.Task[None]] = {}
         self._leaving: set[int] = set()
@@ -75,7 +77,8 @@ class Crew:
         if bounds.low == bounds.high == len(self.workers) and not self._leaving:
             # Nobody may come or go, and this is asked with every request.
             return
-        step = self._scaling.step(self._dispatch.waiting, self._members(), time.monotonic())
+        waiting = self._dispatch.waiting + self._held_back()
+        step = self._scaling.step(waiting, self._members(), time.monotonic())
         for number in step.recall:
             self._leaving.discard(number)
             self.revive(self.workers[number])

@@ -24,6 +24,8 @@ OPEN = ("/healthz", "/openapi.json")
 """Paths that need no token: whether it is up, and what it understands."""
 OWNER = "kb_owner"
 """Key of the scope that holds whose request it is."""
+_LENGTH_DIGITS = 18
+"""Of a body's length, at most."""
 
 
 class Door:
@@ -45,9 +47,9 @@ class Door:
             await send(message)
 
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refused(path, scope, headers)
-        if refusal is not None:
-            await refusal(scope, receive, counted)
+        refused = self._refused(path, scope, headers)
+        if refused is not None:
+            await refused(scope, receive, counted)
             return
         await self._app(scope, self._bounded(receive), counted)
 
@@ -58,8 +60,9 @@ class Door:
             return _unauthorized(self._access.guarded)
         scope[OWNER] = owner
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._body_bytes:
-            return JSONResponse({"error": self._too_large(length)}, 413, {"Connection": "close"})
+        # Numbers of thousands of digits are more than Python reads.
+        if not length.isdecimal() or len(length) > _LENGTH_DIGITS or int(length) > self._body_bytes:
+            return refusal(413, self._too_large(length[:_LENGTH_DIGITS]), {"Connection": "close"})
         return None
 
     def _bounded(self, receive: Receive) -> Receive:
@@ -86,4 +89,11 @@ def _unauthorized(guarded: bool) -> JSONResponse:
         if guarded
         else "requests from other machines need a token, and this service has none: set KB_BENCH_TOKEN where it runs"
     )
-    return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})
+    return refusal(401, error, {"WWW-Authenticate": "Bearer"})
+
+
+def refusal(code: int, error: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """What every refusal looks like."""
+    # Names of fields are the caller's too, and may hold what no encoding has.
+    line = " ".join(error.split()).encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": line}, code, headers)

@@ -90,9 +90,7 @@ class BenchPool:
         self._device = device
         self._run_id = run_id
         self._ready_timeout_s = ready_timeout_s
-        self._tries = tries
-        self._backoff_s = backoff_s
-        self._deadline_s = deadline_s
+        self._tries, self._backoff_s, self._deadline_s = tries, backoff_s, deadline_s
         self._warn = once(warn or log.warning)
         self._faults = faults or {}
         self._dispatch = Dispatch(concurrency, AHEAD)
@@ -106,6 +104,8 @@ class BenchPool:
         self._changed = asyncio.Event()
         self._verdicts = 0
         self._infra_retries = 0
+        self.held_back: Callable[[], int] = lambda: 0
+        """Requests that whoever asks will send once there is room: workers are asked for them too."""
 
     async def start(self) -> None:
         """Asks for the workers that there are always, and returns when one is ready; the others warm up meanwhile.
@@ -144,6 +144,7 @@ class BenchPool:
             ready_timeout_s=ready_timeout_s,
             backoff_s=self._backoff_s,
             warn=self._warn,
+            held_back=lambda: self.held_back(),
         )
 
     async def evaluate(self, request: BenchRequest) -> Verdict:
@@ -195,8 +196,7 @@ class BenchPool:
     @property
     def lost(self) -> str | None:
         """Why no worker will come any more, in one line: requests fail at once then. None while there is hope."""
-        reason = self._hopeless()
-        return None if reason is None else str(reason)
+        return None if (reason := self._hopeless()) is None else str(reason)
 
     async def worker_stats(self) -> list[WorkerStats]:
         """What each ready worker says of itself; those that do not answer are left out."""

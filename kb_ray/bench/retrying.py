@@ -1,7 +1,8 @@
 """When a request to the HTTP service is sent again, and how long is waited before (pure).
 
-Busy is not broken: 429 is waited out as told, up to a total; failures of the service or of the way to it are tried a
-few times. Does not know what is sent, or how.
+Busy is not broken: 429 is waited out as told, up to a total. A service that fails, or cannot be reached, is asked again
+and again too, less and less often, for as long as the restart of a tunnel, a proxy or a head takes. Does not know what
+is sent, or how.
 """
 
 from __future__ import annotations
@@ -15,26 +16,34 @@ _LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a client goes on."""
+    """How long a client goes on with one request."""
 
     busy_s: float = 3600.0
     """Seconds of waiting for a full queue, all together."""
+    broken_s: float = 300.0
+    """Seconds of waiting while the service fails or the way to it is lost; anew once it has said that it is busy."""
     tries: int = 5
-    """Tries of a request that failed on the service's side."""
+    """Tries of a request to which nothing at all is answered within the client's `answer_s`: each takes that long."""
     pause_s: float = 0.5
     """Before the second try; doubled after each."""
 
 
 @dataclass
 class Attempts:
-    """What became of one request so far. `wait_for` returns the seconds to wait, or None: give up."""
+    """What became of one request so far. Its methods return the seconds to wait, or None: give up. `jitter`: 0 to 1,
+    so that all who were turned away do not come back together."""
 
     patience: Patience
     waited_s: float = 0.0
+    """For a full queue."""
     failed: int = 0
+    """Failures since the service last said something else."""
+    _broken_s: float = 0.0
+    _silent: int = 0
 
     def busy(self, retry_after: str | None, jitter: float) -> float | None:
-        """The queue is full. `jitter`: 0 to 1, so that all who were turned away do not come back together."""
+        """The queue is full: the service is there."""
+        self.failed, self._broken_s = 0, 0.0
         seconds = (_seconds(retry_after) or self.patience.pause_s) * (1 + jitter / 2)
         if self.waited_s + seconds > self.patience.busy_s:
             return None
@@ -44,12 +53,21 @@ class Attempts:
     def broken(self, retry_after: str | None, jitter: float) -> float | None:
         """The service failed, or could not be reached."""
         self.failed += 1
-        if self.failed >= self.patience.tries:
+        doubled = min(_LONGEST_PAUSE_S, self.patience.pause_s * 2.0 ** min(self.failed - 1, 16))
+        seconds = min(_LONGEST_PAUSE_S, max(doubled, _seconds(retry_after) or 0.0)) * (1 + jitter / 2)
+        # The last try is at the end of the patience, not before it.
+        seconds = min(seconds, self.patience.broken_s - self._broken_s)
+        if seconds <= 0:
             return None
-        doubled = self.patience.pause_s * 2.0 ** (self.failed - 1)
-        return min(_LONGEST_PAUSE_S, max(doubled, _seconds(retry_after) or 0.0)) * (1 + jitter / 2)
+        self._broken_s += seconds
+        return seconds
+
+    def silent(self, jitter: float) -> float | None:
+        """The request was taken, and nothing came back in time."""
+        self._silent += 1
+        return None if self._silent >= self.patience.tries else self.broken(None, jitter)
 
 
 def _seconds(retry_after: str | None) -> float | None:
     """The header as this service gives it: whole seconds. A date, as proxies may give, counts as nothing."""
-    return float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

@@ -17,13 +17,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.requests import ClientDisconnect
 
 from kb_ray.bench.access import Access
 from kb_ray.bench.actor import Device
 from kb_ray.bench.admission import Admission, QueueFull
 from kb_ray.bench.api import infra_verdict
 from kb_ray.bench.bodies import BatchBody, Candidate, EvaluateBody, Limits, problem, to_answer, to_request
-from kb_ray.bench.door import OWNER, Door
+from kb_ray.bench.door import OWNER, Door, refusal
 from kb_ray.bench.exposition import CONTENT_TYPE, CrewCounts, Exposition
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
@@ -45,14 +46,19 @@ _bearer = HTTPBearer(auto_error=False, description="Needed unless the service li
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "No token, or an unknown one"},
     413: {"description": "The body is too large"},
-    422: {"description": "A field cannot be used: `error` says which, and why"},
+    422: {"description": "The body is no JSON, or a field cannot be used: `error` says which, and why"},
     429: {"description": "Too many requests are waiting: come back after Retry-After seconds"},
+    500: {"description": "The service itself failed; this says nothing about the candidate. Try again"},
     503: {"description": "Our side failed; this says nothing about the candidate. Try again"},
 }
+_LOST: dict[str, Any] = {"description": "No worker will come any more: `error` says why"}
 
 
 class Verifier(Protocol):
     """Whatever gives verdicts: a BenchPool. A cancelled `evaluate` has the candidate killed."""
+
+    held_back: Callable[[], int]
+    """Set here: requests that wait for a place, by which it sees how many workers are wanted."""
 
     async def evaluate(self, request: BenchRequest) -> Verdict: ...
 
@@ -64,7 +70,7 @@ class Verifier(Protocol):
 
 
 class Service:
-    """The handlers, over one verifier. `ahead`: requests given to it beyond its capacity, by which it sees demand."""
+    """The handlers, over one verifier. `ahead`: requests given to it beyond its capacity."""
 
     def __init__(
         self,
@@ -79,6 +85,8 @@ class Service:
         self._verifier, self._device = verifier, device
         self._admission = Admission(queue_limit, lambda: verifier.stats.capacity + ahead)
         queue = self._admission.queue
+        # Who goes next is decided here, and late: the pool has few of the requests, and is told of the others.
+        verifier.held_back = lambda: queue.waiting
         gauges: dict[str, Callable[[], float]] = {
             "waiting": lambda: queue.waiting,
             "running": lambda: queue.running,
@@ -220,7 +228,7 @@ def make_app(service: Service, access: Access, at_end: Callable[[], Awaitable[No
     async def evaluate_batch(body: BatchBody, request: Request, _: Annotated[Any, Depends(_bearer)]) -> Response:
         return await service.batch(body, request)
 
-    @app.get("/healthz", summary="Whether verdicts can be given")
+    @app.get("/healthz", responses={503: _LOST}, summary="Whether verdicts can be given")
     async def healthz() -> Response:
         return service.health()
 
@@ -242,42 +250,51 @@ def _explain_errors(app: FastAPI) -> None:
     async def unusable(_: Request, error: RequestValidationError) -> Response:
         errors = error.errors()
         of_the_reference = not set(OF_THE_REFERENCE).isdisjoint(errors[0]["loc"])
-        return _refused(422, problem(errors), {FAULT: "reference"} if of_the_reference else None)
+        return refusal(422, problem(errors), {FAULT: "reference"} if of_the_reference else None)
 
     @app.exception_handler(ConfigError)
     async def refused(_: Request, error: ConfigError) -> Response:
-        return _refused(422, str(error))
+        return refusal(422, str(error))
 
     @app.exception_handler(TaskError)
     async def task(_: Request, error: TaskError) -> Response:
-        return _refused(422, str(error), {FAULT: "reference"})
+        return refusal(422, str(error), {FAULT: "reference"})
 
     @app.exception_handler(QueueFull)
     async def full(_: Request, error: QueueFull) -> Response:
-        return _refused(429, str(error), {"Retry-After": str(error.retry_after_s)})
+        return refusal(429, str(error), {"Retry-After": str(error.retry_after_s)})
 
     @app.exception_handler(ReferenceFault)
     async def reference(_: Request, error: ReferenceFault) -> Response:
         said = f"the reference, or what it asks for, cannot be had here: {error}"
-        return _refused(422, said, {FAULT: "reference"})
+        return refusal(422, said, {FAULT: "reference"})
 
     @app.exception_handler(InfraError)
     async def trouble(_: Request, error: InfraError) -> Response:
         said = f"no verdict, and nothing said about the candidate: {error}"
-        return _refused(503, said, {"Retry-After": str(TROUBLE_RETRY_S)})
+        return refusal(503, said, {"Retry-After": str(TROUBLE_RETRY_S)})
 
     @app.exception_handler(AnyHTTPException)
     async def http(_: Request, error: AnyHTTPException) -> Response:
-        return _refused(error.status_code, str(error.detail))
+        if error.status_code == 400 and error.__cause__ is not None:
+            # FastAPI's word for whatever its reading of a body raises but a mistake in the JSON.
+            return _unread_body(error.__cause__)
+        return refusal(error.status_code, str(error.detail))
 
     @app.exception_handler(Exception)
     async def ours(_: Request, error: Exception) -> Response:
-        return _refused(
-            500, f"the service itself failed, and nothing is said about the candidate: {type(error).__name__}"
-        )
+        return _failed(error)
 
 
-def _refused(code: int, error: str, headers: dict[str, str] | None = None) -> Response:
-    # Names of fields are the caller's too, and may hold what no encoding has.
-    line = " ".join(error.split()).encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": line}, code, headers)
+def _unread_body(why: BaseException) -> Response:
+    if isinstance(why, ClientDisconnect):
+        return refusal(GONE, "the client left")
+    if isinstance(why, UnicodeDecodeError):
+        return refusal(422, f"the body is no JSON: it is no UTF-8 (byte {why.start})")
+    if isinstance(why, ValueError | RecursionError):
+        return refusal(422, f"the body is no JSON that is read here: {str(why).partition(';')[0]}")
+    return _failed(why)
+
+
+def _failed(error: BaseException) -> Response:
+    return refusal(500, f"the service itself failed, and nothing is said about the candidate: {type(error).__name__}")

@@ -19,7 +19,7 @@ from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import REDONE_ON_RESUME, Episode
 from kb_ray.traces import layout
 from kb_ray.traces.content_hash import digest, in_name
-from kb_ray.traces.schema import SCHEMA, check_version, conform, fault, row_to_episode
+from kb_ray.traces.schema import SCHEMA, conform, fault, must_be_known, row_to_episode
 from kb_ray.traces.store import Store, StoreUnavailable
 
 _READERS = 8
@@ -235,12 +235,10 @@ class _Looks:
             source.seek(0)
             try:
                 file = pq.ParquetFile(source, pre_buffer=True)
-                check_version(file.schema_arrow)
+                must_be_known(file.schema_arrow, f"trace store {self._store.uri}: {key}")
                 if not set(_KEYS) <= set(file.schema_arrow.names):
                     return Damaged(key, f"not a trace file, it lacks one of the columns {', '.join(_KEYS)}")
                 return conform(file.read(columns=list(_KEYS), use_threads=False), _KEYS)
-            except StoreError as error:
-                raise ConfigError(f"trace store {self._store.uri}: {key}: {error}") from error
             except _UNREADABLE as error:
                 return Damaged(key, _one_line(error))
 

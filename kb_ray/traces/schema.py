@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from kb_ray.errors import StoreError
+from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import (
     Completion,
     Episode,
@@ -200,6 +200,14 @@ def check_version(schema: pa.Schema) -> None:
         raise StoreError(
             f"traces have schema version {version}, this kb_ray reads up to {SCHEMA_VERSION}: upgrade kb_ray"
         )
+
+
+def must_be_known(schema: pa.Schema, where: str) -> None:
+    """ConfigError, as for what was named wrongly, where a newer kb_ray wrote the file at `where`."""
+    try:
+        check_version(schema)
+    except StoreError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _turn_to_row(turn: Turn) -> dict[str, Any]:

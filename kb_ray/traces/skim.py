@@ -1,7 +1,7 @@
 """The few facts of each episode that can be read without its texts, remembered from look to look.
 
-A part never changes, so that looking again at a growing store reads what is new. Damage is told and left out. Says
-nothing of what the facts amount to.
+A part never changes, so that looking again at a growing store reads what is new. Damage is told and left out, and
+looked at again each time: somebody may put a copy back. Says nothing of what the facts amount to.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import StopReason
 from kb_ray.traces.layout import sources
 from kb_ray.traces.reading import Damaged
-from kb_ray.traces.schema import check_version
+from kb_ray.traces.schema import must_be_known
 from kb_ray.traces.store import Store
 
 _READERS = 8
@@ -70,7 +69,7 @@ class Skimmer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[Skimmed, ...] | Damaged] = {}
+        self._known: dict[str, tuple[Skimmed, ...]] = {}
 
     def look(self) -> Skim:
         """What the store holds now.
@@ -79,32 +78,29 @@ class Skimmer:
         compaction's manifest cannot be understood.
         """
         keys = sources(self._store)
-        self._read([key for key in keys if key not in self._known])
-        files: dict[str, tuple[Skimmed, ...]] = {}
-        damaged = []
-        for key in keys:
-            known = self._known[key]
-            if isinstance(known, Damaged):
-                damaged.append(known)
-            else:
-                files[key] = known
-        return Skim(files, tuple(damaged))
+        damaged = self._read([key for key in keys if key not in self._known])
+        return Skim({key: self._known[key] for key in keys if key in self._known}, tuple(damaged))
 
-    def _read(self, keys: Sequence[str]) -> None:
+    def _read(self, keys: Sequence[str]) -> list[Damaged]:
+        """Remembers the rows of these files; those files of which there are none to remember."""
+        damaged = []
         with ThreadPoolExecutor(_READERS, thread_name_prefix="trace-skim") as readers:
-            self._known.update(zip(keys, readers.map(self._look_at, keys), strict=True))
+            for key, found in zip(keys, readers.map(self._look_at, keys), strict=True):
+                if isinstance(found, Damaged):
+                    damaged.append(found)
+                else:
+                    self._known[key] = found
+        return damaged
 
     def _look_at(self, key: str) -> tuple[Skimmed, ...] | Damaged:
         with self._store.open(key) as source:
             try:
                 file = pq.ParquetFile(source, pre_buffer=True)
-                check_version(file.schema_arrow)
+                must_be_known(file.schema_arrow, f"trace store {self._store.uri}: {key}")
                 if not set(_KEYS) <= set(file.schema_arrow.names):
                     return Damaged(key, f"not a trace file, it lacks one of the columns {', '.join(_KEYS)}")
                 rows = file.read(columns=list(_COLUMNS), use_threads=False).to_pylist()
                 return tuple(map(_skimmed, rows))
-            except StoreError as error:
-                raise ConfigError(f"trace store {self._store.uri}: {key}: {error}") from error
             except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
                 return Damaged(key, " ".join(str(error).split())[:200])
 

@@ -13,23 +13,21 @@ import io
 import os
 import re
 import time
-import uuid
 from pathlib import Path
 from typing import Protocol
 
 from kb_ray.errors import ConfigError, StoreError
+from kb_ray.traces.local_files import TEMPORARY, StoredFile, link, sync_folder, write_temporary
 
-_TEMPORARY = ".tmp-"
-_TEMPORARY_NAME = re.compile(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{32}}")
+_TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}")
 DEAD_AFTER_S = 3600.0
 """A half-written file that has not grown for so long has no writer: each is written from memory, in one go."""
 _LOCK = ".lock"
 # Conditions that end without anyone changing the settings: a full disk, a network file system away.
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 Reader = io.RawIOBase | io.BufferedIOBase
-"""A seekable binary file."""
+"""A seekable binary file. What fails in reading it is a StoreError too."""
 
 
 class StoreUnavailable(StoreError):
@@ -136,12 +134,12 @@ class LocalStore:
         """See Store. A hard link is the one local step that creates whole and refuses to replace."""
         target = self._root / key
         try:
-            temporary = _write_temporary(target, data)
+            temporary = write_temporary(target, data)
             try:
-                return _link(temporary, target)
+                return link(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
         except OSError as error:
             raise self._failure(error) from error
 
@@ -149,8 +147,8 @@ class LocalStore:
         """See Store."""
         target = self._root / key
         try:
-            os.replace(_write_temporary(target, data), target)
-            _sync_folder(target.parent)
+            os.replace(write_temporary(target, data), target)
+            sync_folder(target.parent)
         except OSError as error:
             raise self._failure(error) from error
 
@@ -186,7 +184,7 @@ class LocalStore:
     def open(self, key: str) -> Reader:
         """See Store."""
         try:
-            return (self._root / key).open("rb")
+            return io.BufferedReader(StoredFile(self._root / key, self._failure))
         except OSError as error:
             raise self._failure(error) from error
 
@@ -194,7 +192,7 @@ class LocalStore:
         """See Store. What a killed writer left half-written is not a key."""
         folder = self._root / prefix.rpartition("/")[0]
         try:
-            found = [path for path in folder.rglob("*") if not path.name.startswith((_TEMPORARY, _LOCK))]
+            found = [path for path in folder.rglob("*") if not path.name.startswith((TEMPORARY, _LOCK))]
             keys = [path.relative_to(self._root).as_posix() for path in found if path.is_file()]
         except OSError as error:
             raise self._failure(error) from error
@@ -202,7 +200,7 @@ class LocalStore:
 
     def leftovers(self) -> tuple[str, ...]:
         """Files that a writer has not finished: of one that was killed, or is at it now."""
-        return tuple(sorted(path.relative_to(self._root).as_posix() for path in self._root.rglob(f"{_TEMPORARY}*")))
+        return tuple(sorted(path.relative_to(self._root).as_posix() for path in self._root.rglob(f"{TEMPORARY}*")))
 
     def remove_leftovers(self) -> None:
         """Removes those of `leftovers` that nobody is writing any longer."""
@@ -230,47 +228,7 @@ class LocalStore:
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise ConfigError(f"output {self.uri}: no permission to write in {nearest}, choose another folder")
 
-    def _failure(self, error: OSError) -> StoreError:
+    def _failure(self, error: OSError, path: Path | None = None) -> StoreError:
         kind = StoreUnavailable if error.errno in _PASSING else StoreRefused
-        where = error.filename or self.uri
+        where = error.filename or path or self.uri
         return kind(f"trace store {self.uri}: {error.strerror or error} ({where})")
-
-
-def _write_temporary(target: Path, data: bytes) -> Path:
-    """`data` on disk beside `target`, so that naming it is one step within one file system."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _link(temporary: Path, target: Path) -> bool:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # exFAT and some network mounts have no hard links. Two writers could then meet between these lines;
-        # part names carry their content's hash, so only equal bytes can replace each other there.
-        if target.exists():
-            return False
-        os.rename(temporary, target)
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

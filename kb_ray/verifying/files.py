@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kb_ray.errors import ConfigError, StoreError
 from kb_ray.records import Episode
 from kb_ray.traces.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from kb_ray.traces.content_hash import digest, in_name
-from kb_ray.traces.schema import check_version, conform, fault, row_to_episode
+from kb_ray.traces.schema import conform, fault, must_be_known, row_to_episode
 from kb_ray.traces.store import Reader, Store, open_store
 from kb_ray.verifying.episode import faults_of
 from kb_ray.verifying.findings import Fault, FileRows, Row
@@ -85,10 +84,7 @@ def _unreadable(key: str, error: BaseException) -> Fault:
 
 def _opened(source: Reader, store: Store, key: str) -> pq.ParquetFile:
     file = pq.ParquetFile(source, pre_buffer=True)
-    try:
-        check_version(file.schema_arrow)
-    except StoreError as error:
-        raise ConfigError(f"trace store {store.uri}: {key}: {error}") from error
+    must_be_known(file.schema_arrow, f"trace store {store.uri}: {key}")
     return file
 
 

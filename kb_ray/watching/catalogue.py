@@ -6,8 +6,9 @@ names what it exports, nor where a number comes from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
 
 from kb_ray.records import StopReason
@@ -50,6 +51,11 @@ class Metric:
         if self.kind == "histogram":
             return (f"{base}_bucket", f"{base}_count", f"{base}_sum")
         return (base,)
+
+    def series(self) -> Iterator[dict[str, str]]:
+        """Every combination of the listed labels; one without any for a metric that has none."""
+        for values in product(*self.labels.values()):
+            yield dict(zip(self.labels, values, strict=True))
 
     def bounded(self, labels: Mapping[str, str]) -> dict[str, str]:
         """`labels` with each value that is not listed as OTHER. KeyError for a label that the metric has not."""

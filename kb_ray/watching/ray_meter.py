@@ -12,7 +12,11 @@ from kb_ray.watching.catalogue import ALL, Metric
 
 
 class RayMeter:
-    """Exports the metrics of the catalogue from this process. Make it once Ray is connected."""
+    """Exports the metrics of the catalogue from this process. Make it once Ray is connected.
+
+    Every counter is there from the start, at 0: Prometheus takes no growth from a series that begins with its first
+    event.
+    """
 
     def __init__(self) -> None:
         from ray.util import metrics
@@ -24,6 +28,10 @@ class RayMeter:
             self._exported[metric.name] = kinds[metric.kind](
                 metric.name, description=f"{metric.description} [{metric.unit}]", tag_keys=tuple(metric.labels), **more
             )
+        for metric in (metric for metric in ALL if metric.kind == "counter"):
+            for labels in metric.series():
+                # What `inc` does with more than nothing.
+                self._exported[metric.name]._record(0.0, labels)
 
     def add(self, metric: Metric, amount: float, **labels: str) -> None:
         """See Meter. Ray refuses to add nothing."""

@@ -14,14 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from kb_ray.env_vars import SECRETS
 from tests.fixtures_bench import first
 
 ROOT = Path(__file__).parents[2]
 MARK = "kbmarker"
-VARIABLES = (
-    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-    *("RAY_AUTH_TOKEN", "HF_TOKEN", "VLLM_API_KEY", "KB_RAY_API_KEY", "GITHUB_TOKEN"),
-)
+VARIABLES = (*SECRETS, "AWS_WEB_IDENTITY_TOKEN_FILE", "GITHUB_TOKEN")
 FILES = (".ray/auth_token", ".aws/credentials", ".ssh/id_ed25519", ".cache/huggingface/token", ".netrc", ".env")
 SEARCH = """
 import os

@@ -21,7 +21,7 @@ EPISODES = 12
 
 def _start(cluster: Autoscaled, workload: Workload, output: str) -> subprocess.Popen[str]:
     elastic = (
-        *("--device", "cpu", "--bench-workers", f"0:{MOST_NODES}", "--bench-cpus", str(NODE_CPUS)),
+        *("--bench-workers", f"0:{MOST_NODES}", "--bench-cpus", str(NODE_CPUS)),
         *("--bench-idle", "2", "--bench-concurrency", "1", "--batch-size", "12"),
     )
     return Command().start(workload.arguments(output, *elastic, n_correctness=20), cluster.environment())

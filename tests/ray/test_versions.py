@@ -87,7 +87,7 @@ def test_a_run_on_nodes_with_other_versions_is_refused_before_it_begins(
     unlike_nodes: Autoscaled, tmp_path: Path
 ) -> None:
     workload, output = make_workload(tmp_path, 1), tmp_path / "out"
-    code, said = Command().run(workload.arguments(str(output), "--device", "cpu"), unlike_nodes.environment())
+    code, said = Command().run(workload.arguments(str(output)), unlike_nodes.environment())
     assert code == 2, said
     [line] = said.strip().splitlines()
     assert "bench nodes differ in triton" in line

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,9 +20,22 @@ from kb_ray.serve_file import find, read
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def no_gpus(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of the cluster without the GPUs that this machine may have."""
+    import ray
+
+    def bare(node: dict[str, Any]) -> dict[str, Any]:
+        held = {k: v for k, v in node["Resources"].items() if k != "GPU" and not k.startswith("accelerator_type:")}
+        return {**node, "Resources": held}
+
+    nodes = [bare(node) for node in ray.nodes()]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+
+
 @pytest.mark.parametrize(("name", "gpus"), [("glm45_air", 4), ("qwen25_coder_7b", 1)])
 def test_a_gpu_deployment_on_a_cluster_without_gpus_is_refused_with_what_is_missing(
-    ray_cluster: str, name: str, gpus: int
+    no_gpus: None, name: str, gpus: int
 ) -> None:
     with pytest.raises(ConfigError, match=rf"needs {gpus} H100 GPUs on one node .* the largest node here has 0"):
         serve.deploy(read(find(name)), port=_free_port())

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import uvicorn
 
 from kb_ray.bench.access import Access
@@ -53,6 +54,7 @@ class StaticVerifier:
     delay_s: float = 0.0
     together: int = 1
     lost: str | None = None
+    held_back: Callable[[], int] = lambda: 0
     running: int = 0
     most: int = 0
     cancelled: int = 0
@@ -94,6 +96,19 @@ class StaticVerifier:
                                 max_rel_error=float("-inf"))  # fmt: skip
             verdict = verdict.model_copy(update={"error": error})
         return verdict
+
+
+@asynccontextmanager
+async def client(
+    verifier: StaticVerifier | None = None, access: Access | None = None, peer: str = "127.0.0.1", **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    service = Service(verifier or StaticVerifier(), "cpu", **options)
+    # An error of the service's own is answered, and then raised for the log.
+    transport = httpx.ASGITransport(
+        make_app(service, access or Access({})), raise_app_exceptions=False, client=(peer, 1)
+    )
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+        yield http
 
 
 @contextmanager

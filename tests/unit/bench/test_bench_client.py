@@ -1,4 +1,4 @@
-"""The client of the HTTP service against real HTTP servers on loopback: answers, patience, streams, giving up."""
+"""The client of the HTTP service against real HTTP servers on loopback: answers, streams, giving up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ import pytest
 from kb_ray.bench import service
 from kb_ray.bench.access import Access
 from kb_ray.bench.client import AsyncBenchClient, BenchClient
-from kb_ray.bench.retrying import Attempts, Patience
+from kb_ray.bench.retrying import Patience
 from kb_ray.bench.service import Service
 from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault
@@ -35,7 +33,6 @@ from tests.unit.bench.http_pieces import (
 )  # fmt: skip
 
 SECRET = "a-token-of-enough-characters"
-QUICK = Patience(busy_s=30, tries=3, pause_s=0.05)
 
 
 @pytest.fixture
@@ -170,7 +167,7 @@ def test_a_full_queue_is_waited_for_until_all_have_their_answer(verifier: Static
 
 
 def test_what_the_service_refuses_is_an_error_in_its_words(url: str) -> None:
-    with BenchClient(url, patience=QUICK) as client:
+    with BenchClient(url) as client:
         with pytest.raises(ConfigError, match=r"n_trials: .*got 0"):
             client.evaluate(**arguments(n_trials=0))
         with pytest.raises(ConfigError, match=r"request 1: .*kernl: no such field"):
@@ -181,7 +178,7 @@ def test_what_the_service_refuses_is_an_error_in_its_words(url: str) -> None:
 
 def test_our_trouble_is_tried_again_and_in_the_end_no_verdict(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "TROUBLE_RETRY_S", 0)
-    patience = Patience(tries=2, pause_s=0.01)
+    patience = Patience(broken_s=0.01, pause_s=0.01)
     with BenchClient(url, patience=patience) as client:
         assert client.evaluate(**arguments(RECOVERS))["status"] == "no_kernel"
         with pytest.raises(InfraError, match=r"503 .*the node is gone.*2 failures"):
@@ -207,85 +204,10 @@ def test_the_token_is_sent_and_never_shown(verifier: StaticVerifier, monkeypatch
             assert client.evaluate(**arguments())["status"] == "forbidden"
 
 
-@dataclass
-class Replay:
-    """An HTTP server that answers (code, headers) one after the other, 0: it hangs up; then a verdict's mapping."""
-
-    answers: list[tuple[int, dict[str, str]]]
-    times: list[float] = field(default_factory=list)
-
-    @contextmanager
-    def serving(self) -> Iterator[str]:
-        replay = self
-
-        class Answering(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                replay.times.append(time.monotonic())
-                code, headers = replay.answers.pop(0) if replay.answers else (200, {})
-                if not code:
-                    self.connection.close()
-                    return
-                body = b'{"status": "ok"}' if code == 200 else b"<html>a proxy's page</html>"
-                self.send_response(code)
-                for name, value in (headers | {"Content-Length": str(len(body))}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("answers", "at_least"),
-    [
-        ([(429, {"Retry-After": "1"})], 1.0),
-        ([(429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})], 0.05),
-        ([(503, {"Retry-After": "1"})], 1.0),
-        ([(502, {}), (504, {})], 0.15),
-        ([(0, {}), (0, {})], 0.15),
-    ],
-)
-def test_it_comes_again_after_as_long_as_it_was_told(
-    answers: list[tuple[int, dict[str, str]]], at_least: float
-) -> None:
-    replay = Replay(list(answers))
-    with replay.serving() as url, BenchClient(url, patience=QUICK) as client:
-        assert client.evaluate(**arguments()) == {"status": "ok"}
-    assert len(replay.times) == len(answers) + 1
-    assert replay.times[-1] - replay.times[0] >= at_least
-
-
-@pytest.mark.parametrize(
-    ("answer", "patience", "said"),
-    [
-        ((429, {"Retry-After": "20"}), Patience(busy_s=5), "429 <html>a proxy's page"),
-        ((503, {}), Patience(tries=2, pause_s=0.01), "503"),
-        ((0, {}), Patience(tries=2, pause_s=0.01), "RemoteProtocolError|ReadError"),
-    ],
-)
-def test_patience_has_an_end(answer: tuple[int, dict[str, str]], patience: Patience, said: str) -> None:
-    replay = Replay([answer] * 20)
-    with replay.serving() as url, BenchClient(url, patience=patience) as client, pytest.raises(InfraError, match=said):
-        client.evaluate(**arguments())
-
-
 def test_where_nobody_listens_is_said_at_once() -> None:
-    with BenchClient("http://127.0.0.1:9", patience=Patience(tries=1)) as client:
+    with BenchClient("http://127.0.0.1:9", patience=Patience(broken_s=0)) as client:
         assert not client.healthy()
         with pytest.raises(InfraError, match="ConnectError"):
             client.evaluate(**arguments())
     with BenchClient("no-url:1") as client, pytest.raises(ConfigError, match="no URL of a service"):
         client.evaluate(**arguments())
-
-
-def test_pauses_double_and_are_spread() -> None:
-    attempts = Attempts(Patience(tries=9, pause_s=1.0))
-    assert [attempts.broken(None, 0.0) for _ in range(9)] == [1, 2, 4, 8, 16, 30, 30, 30, None]
-    assert Attempts(Patience()).busy("4", 1.0) == 6.0

@@ -208,6 +208,8 @@ def test_unusable_arguments_exit_2_with_one_line(
     said: str,
 ) -> None:
     monkeypatch.chdir(files)
+    # As where there is no GPU.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert said in captured.err

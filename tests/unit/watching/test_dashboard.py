@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,40 @@ def test_a_query_is_balanced_and_reads_counters_as_rates(query: str) -> None:
         if name.endswith(("_bucket", "_count")):
             assert re.search(rf"(?:rate|increase)\({name}\{{", query), name
         assert not name.endswith("_sum"), "Ray makes it up from the middle of each bucket"
+
+
+_FEW = re.compile(r"increase\(|by \((?:stop_reason|status|path)")
+# What may happen once in a run, and is then to be seen: what failed, and what is split by how it ended.
+FEW = {
+    name
+    for query in queries(DASHBOARD)
+    for name in metrics_in(query)
+    if name.endswith("_total") and "kb_ray_" in name and _FEW.search(query)
+}
+_SUM = r"(?:\d+ \* )?sum(?: by \([\w, ]+\))? ?\((?P<over>(?:rate|increase)\()?NAME\{[^}]*\}[^)]*\)+"
+
+
+def shown(query: str, name: str, values: list[float | None]) -> float:
+    """What a query says of one series of a counter over so many looks of Prometheus; 0 where it says nothing of it."""
+    asks = re.fullmatch(rf"{_SUM.replace('NAME', name)}(?: > 0| and .* > 0)?", query)
+    seen = [value for value in values if value is not None]
+    if asks is None or not seen:
+        return 0.0
+    return sum(after - before for before, after in pairwise(seen)) if asks["over"] else seen[-1]
+
+
+@pytest.mark.parametrize("name", sorted(FEW))
+def test_what_happened_before_prometheus_first_looked_is_shown(name: str) -> None:
+    asked = [query for query in queries(DASHBOARD) if name in metrics_in(query)]
+    assert max(shown(query, name, [0.0, 3.0, 3.0]) for query in asked) == 3.0
+    assert max(shown(query, name, [None, 3.0, 3.0]) for query in asked) == 3.0
+
+
+def test_lines_are_drawn_of_what_happened_alone() -> None:
+    """Every value of a label is exported from the start."""
+    split = re.compile(r"sum by \((stop_reason|status|phase)\) \(rate\((ray_\w+)")
+    found = [(query, match) for query in queries(DASHBOARD) if (match := split.search(query))]
+    assert len(found) == 4
+    for query, match in found:
+        label, name = match.groups()
+        assert re.search(rf" and sum by \({label}\) \({name}\{{[^}}]*\}}\) > 0$", query), query
