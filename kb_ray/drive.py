@@ -154,10 +154,10 @@ class Drive:
 
     def stop(self, ending: Ending) -> None:
         """Begins nothing new from now on. The first reason counts, but a signal's takes its place, and whatever hurries
-        cuts a budget's grace."""
+        or fails cuts a budget's grace."""
         if self._ending is None or ending.kind == "signal":
             self._ending = ending
-        elif ending.hurried and not self._ending.hurried:
+        elif (ending.hurried or ending.kind == "failing") and not self._ending.hurried:
             logs.warn(ending.message, "stopping")
             self._ending = replace(self._ending, hurried=True)
         self._changed.set()

@@ -11,7 +11,7 @@ import glob
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-_FILES, _BYTES = 12, 20_000
+_FILES, _BYTES = 100, 20_000
 _HEAD_BYTES = 65_536
 """Of a worker's log, where Ray writes what it is: after what it did for the same job before."""
 _WAIT_S = 20.0

@@ -142,7 +142,8 @@ def problem(errors: Sequence[Mapping[str, Any]]) -> str:
         return "the body is no JSON: send an object, as Content-Type application/json"
     if kind == "missing":
         # A mistyped name is both.
-        unknown = [error["loc"][-1] for error in errors if error["type"] == "extra_forbidden"]
+        same = [error["loc"] for error in errors if error["loc"][:-1] == first["loc"][:-1]]
+        unknown = [error["loc"][-1] for error in errors if error["type"] == "extra_forbidden" and error["loc"] in same]
         return f"{where}: is missing" + (f"; {unknown[0]}: no such field" if unknown else "")
     if kind == "extra_forbidden":
         return f"{where}: no such field; /openapi.json lists them"

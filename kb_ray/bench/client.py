@@ -13,16 +13,17 @@ import asyncio
 import os
 import random
 import threading
+import time
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
 
+from kb_ray.bench import sending
 from kb_ray.bench.api import answer, infra_verdict
 from kb_ray.bench.fair import Priority
 from kb_ray.bench.retrying import BROKEN, Attempts, Patience
-from kb_ray.bench.sending import TooLarge, encoded, made_long_by_its_reference, of_many, sendable, unread_verdict
 from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault
 from kb_ray.records import Verdict
@@ -53,7 +54,7 @@ class AsyncBenchClient:
         at_once: int = 64, answer_s: float = ANSWER_S, patience: Patience | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:  # fmt: skip
-        token = _usable(token or os.environ.get(BENCH_TOKEN) or "")
+        token = sending.header_token(token or os.environ.get(BENCH_TOKEN) or "")
         self._origin = {"client": client, "priority": priority}
         self._at_once, self._patience = at_once, patience or Patience()
         self._met = False
@@ -70,13 +71,13 @@ class AsyncBenchClient:
 
         Cancelled, it has the candidate killed. One that nobody reads (`unread`) has its verdict without being sent.
         """
-        if (verdict := unread_verdict(arguments)) is not None:
+        if (verdict := sending.unread_verdict(arguments)) is not None:
             return _answer(verdict, arguments)
-        sent = sendable(arguments)
+        sent = sending.sendable(arguments)
         try:
             result: Result = await self._post("/evaluate", {**self._origin, **sent})
-        except TooLarge as error:
-            if made_long_by_its_reference(sent):
+        except sending.TooLarge as error:
+            if sending.made_long_by_its_reference(sent):
                 raise ReferenceFault(str(error)) from None
             raise
         return _restored(result)
@@ -84,7 +85,7 @@ class AsyncBenchClient:
     async def batch(self, requests: Sequence[Arguments]) -> list[Result]:
         """Many in one request, answers in their order. One that our side failed at, or whose reference cannot be used,
         has status `infra_error`."""
-        many = [of_many(arguments) for arguments in requests]
+        many = [sending.of_many(arguments) for arguments in requests]
         results = await self._post("/evaluate/batch", {**self._origin, "requests": [sent for sent, _ in many]})
         return [
             _restored(result) if verdict is None else _answer(verdict, arguments)
@@ -140,8 +141,9 @@ class AsyncBenchClient:
             return _answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault)), arguments)
 
     async def _post(self, path: str, body: Result) -> Any:
-        attempts, content = Attempts(self._patience), encoded(body)
+        attempts, content = Attempts(self._patience), sending.encoded(body)
         while True:
+            began = time.monotonic()
             try:
                 response = await self._http.post(path, content=content, headers={"Content-Type": "application/json"})
             except httpx.UnsupportedProtocol as error:
@@ -149,39 +151,34 @@ class AsyncBenchClient:
             except httpx.TransportError as error:
                 # Asked again it is only evaluated again: nothing is changed by an evaluation.
                 jitter, said = random.random(), f"{type(error).__name__} {error}".strip()
-                silent = isinstance(error, httpx.ReadTimeout)
-                pause = attempts.silent(jitter) if silent else attempts.broken(None, jitter)
+                silent, took_s = isinstance(error, httpx.ReadTimeout), time.monotonic() - began
+                pause = attempts.fruitless(None, jitter) if silent else attempts.broken(None, jitter, took_s)
             else:
                 if response.status_code == 200:
                     self._met = True
                     return response.json()
-                pause, said = self._refused(response, attempts)
+                pause, said = self._refused(response, attempts, time.monotonic() - began)
             if pause is None:
                 raise InfraError(f"no verdict from {self._http.base_url}: {said} ({attempts.failed} failures)")
             await asyncio.sleep(pause)
 
-    def _refused(self, response: httpx.Response, attempts: Attempts) -> tuple[float | None, str]:
+    def _refused(self, response: httpx.Response, attempts: Attempts, took_s: float) -> tuple[float | None, str]:
         """How long to wait before the next try, and what was said; raises where no other try helps."""
         retry_after, said = response.headers.get("retry-after"), f"{response.status_code} {_error(response)}"
+        own, jitter = _own_words(response) is not None, random.random()
+        self._met |= own or response.status_code == 429
         if response.status_code == 429:
-            return attempts.busy(retry_after, random.random()), said
+            return attempts.busy(retry_after, jitter), said
+        if own and response.status_code in BROKEN:
+            return attempts.fruitless(retry_after, jitter), said
         # Serve's proxy knows no path until its applications are there again.
         restarting = response.status_code == 404 and (self._met or attempts.failed)
         if response.status_code in BROKEN or restarting:
-            return attempts.broken(retry_after, random.random()), said
+            return attempts.broken(retry_after, jitter, took_s), said
         if response.headers.get("x-kb-ray-fault") == "reference":
             raise ReferenceFault(said)
-        refusal = TooLarge if response.status_code == 413 else ConfigError
+        refusal = sending.TooLarge if response.status_code == 413 else ConfigError
         raise refusal(f"{self._http.base_url} refuses: {said}")
-
-
-def _usable(token: str) -> str:
-    """The token without the line end that a file leaves. ConfigError, which does not tell it, where no header can
-    carry it: httpx's own words would."""
-    token = token.strip()
-    if not (token.isascii() and token.isprintable()):
-        raise ConfigError(f"the token has characters that no header can carry: check `token` or {BENCH_TOKEN}")
-    return token
 
 
 class BenchClient:
@@ -276,12 +273,17 @@ def to_verdict(result: Arguments) -> Verdict:
     return Verdict.model_validate(fields | {"error": result["error_detail"]})
 
 
-def _error(response: httpx.Response) -> str:
-    """The service's one line; of a proxy's page only its beginning."""
+def _own_words(response: httpx.Response) -> str | None:
+    """The service's one line; None for what a proxy says in its place."""
     try:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return " ".join(response.text.split())[:200] or response.reason_phrase
+        return None
+
+
+def _error(response: httpx.Response) -> str:
+    """What was said; of a proxy's page only its beginning."""
+    return _own_words(response) or " ".join(response.text.split())[:200] or response.reason_phrase
 
 
 def _answer(verdict: Verdict, arguments: Arguments) -> Result:

@@ -23,7 +23,8 @@ class Patience:
     broken_s: float = 300.0
     """Seconds of waiting while the service fails or the way to it is lost; anew once it has said that it is busy."""
     tries: int = 5
-    """Tries of a request to which nothing at all is answered within the client's `answer_s`: each takes that long."""
+    """Tries of a request that the service takes without a verdict: nothing is answered within the client's `answer_s`,
+    or the service's own word is that it failed. That may be for this request, and each try has candidates' time."""
     pause_s: float = 0.5
     """Before the second try; doubled after each."""
 
@@ -39,7 +40,7 @@ class Attempts:
     failed: int = 0
     """Failures since the service last said something else."""
     _broken_s: float = 0.0
-    _silent: int = 0
+    _fruitless: int = 0
 
     def busy(self, retry_after: str | None, jitter: float) -> float | None:
         """The queue is full: the service is there."""
@@ -50,9 +51,10 @@ class Attempts:
         self.waited_s += seconds
         return seconds
 
-    def broken(self, retry_after: str | None, jitter: float) -> float | None:
-        """The service failed, or could not be reached."""
+    def broken(self, retry_after: str | None, jitter: float, took_s: float = 0.0) -> float | None:
+        """The service is away, as a proxy says after `took_s`, or could not be reached for so long."""
         self.failed += 1
+        self._broken_s += took_s
         doubled = min(_LONGEST_PAUSE_S, self.patience.pause_s * 2.0 ** min(self.failed - 1, 16))
         seconds = min(_LONGEST_PAUSE_S, max(doubled, _seconds(retry_after) or 0.0)) * (1 + jitter / 2)
         # The last try is at the end of the patience, not before it.
@@ -62,10 +64,10 @@ class Attempts:
         self._broken_s += seconds
         return seconds
 
-    def silent(self, jitter: float) -> float | None:
-        """The request was taken, and nothing came back in time."""
-        self._silent += 1
-        return None if self._silent >= self.patience.tries else self.broken(None, jitter)
+    def fruitless(self, retry_after: str | None, jitter: float) -> float | None:
+        """The service took the request, and gave no verdict in time or said that it failed."""
+        self._fruitless += 1
+        return None if self._fruitless >= self.patience.tries else self.broken(retry_after, jitter)
 
 
 def _seconds(retry_after: str | None) -> float | None:

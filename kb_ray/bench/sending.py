@@ -13,6 +13,7 @@ from typing import Any
 from kb_ray.bench.api import infra_verdict
 from kb_ray.bench.static import MAX_CHARACTERS
 from kb_ray.bench.unread import unread
+from kb_ray.env_vars import BENCH_TOKEN
 from kb_ray.errors import ConfigError, ReferenceFault, TaskError
 from kb_ray.records import Verdict
 from kb_ray.tasks.shapes import read_shapes
@@ -90,3 +91,12 @@ def _json(value: Any) -> bytes:
 
 def _said(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def header_token(token: str) -> str:
+    """The token without the line end that a file leaves. ConfigError, which does not tell it, where no header can
+    carry it: httpx's own words would."""
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"the token has characters that no header can carry: check `token` or {BENCH_TOKEN}")
+    return token

@@ -231,4 +231,5 @@ class LocalStore:
     def _failure(self, error: OSError, path: Path | None = None) -> StoreError:
         kind = StoreUnavailable if error.errno in _PASSING else StoreRefused
         where = error.filename or path or self.uri
-        return kind(f"trace store {self.uri}: {error.strerror or error} ({where})")
+        advice = "; if it stays so, move that file away" if path is not None else ""
+        return kind(f"trace store {self.uri}: {error.strerror or error} ({where}){advice}")

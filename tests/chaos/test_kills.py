@@ -57,15 +57,20 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
 }
 
 
+FORKS = ("candidate", "reference")
+"""They come and go with the work; the others are there also without any."""
+
+
 def _kill_one(run: Run, victim: str, output: str, draw: random.Random, model: ErraticModel) -> None:
     """Kills one at a drawn moment, mostly in the midst of verdicts; there is work enough left for others."""
     find, known = VICTIMS[victim], set[int]()
-    if victim not in ("candidate", "reference") and draw.random() < 0.25:
+    if victim not in FORKS and draw.random() < 0.25:
         # As the pool starts, or while nothing is to be judged.
         run.wait_for(lambda: bool(find(output)), f"having a {victim}")
         later(draw, 4.0)
     else:
-        model.go_on()
+        if victim not in FORKS:
+            model.go_on()
         run.wait_for(lambda: bool(_forks(output, "candidates")), "judging")
         later(draw, 0.3)
 
@@ -86,7 +91,7 @@ def test_a_kill_in_the_pool_costs_no_episode_and_no_other_candidate(
 ) -> None:
     workload, output = make_workload(tmp_path, 16), str(tmp_path / "out")
     with (
-        served(ErraticModel(draw, at_first=0)) as model,
+        served(ErraticModel(draw, at_first=8 if victim in FORKS else 0)) as model,
         running(row_by_row(workload, output, url=model.url), tmp_path / "log", command.env) as run,
     ):
         _kill_one(run, victim, output, draw, model)

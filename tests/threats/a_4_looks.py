@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fixtures_bench import KERNEL
 from tests.threats.expect import unrewarded
+from tests.threats.honest import module_task
 from tests.threats.pieces import COPY, LARGE, POISONED, VAST, computing, task
 from tests.threats.record import Threat, status
 
@@ -71,6 +72,23 @@ def triton_kernel_wrapper(x):
 """
 DOUBLING = COPY.replace("tl.load(a + o, mask=m), mask", "tl.load(a + o, mask=m) * 2, mask")
 
+SQUARES = task("x * x", "torch.randint(0, 9, (1 << 27,)).cumsum(0)", name="squares")
+"""Of numbers in order, which must stay so, and so large that there is one set of them."""
+SQUARED = (
+    COPY.replace("def copied", "def squared")
+    .replace("def k(", "def square_kernel(")
+    .replace("    k[", "    square_kernel[")
+    .replace("tl.load(a + o, mask=m), mask", "tl.load(a + o, mask=m) * tl.load(a + o, mask=m), mask")
+)
+MIRRORED = module_task(
+    "pass",
+    "return torch.relu(x + y)",
+    "*((lambda a: a + a.T)(torch.randn(12288, 12288)) for _ in range(2))",
+    "mirrored",
+    "x, y",
+)
+"""Of symmetric matrices, and as large."""
+
 WRONG = status("mismatch")
 
 THREATS = [
@@ -89,6 +107,22 @@ THREATS = [
         computing("0") + HONEST + POISONED + ANSWERED_AGAIN,
         WRONG,
         VAST,
+        "gpu",
+    ),
+    Threat(
+        "A58",
+        "one answer for all timed calls on numbers in order",
+        COPY + SQUARED + POISONED + ANSWERED_AGAIN.replace("(x, y)", "(x)").replace("honest", "squared"),
+        WRONG,
+        SQUARES,
+        "gpu",
+    ),
+    Threat(
+        "A58",
+        "one answer for all timed calls on symmetric matrices",
+        computing("0") + HONEST + POISONED + ANSWERED_AGAIN,
+        WRONG,
+        MIRRORED,
         "gpu",
     ),
     Threat(

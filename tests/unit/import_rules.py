@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench.door": ("bench.access",),
     "bench.exposition": (*PURE, "watching.catalogue", "watching.pool_counts"),
     "bench.client": (*PURE, "bench.api", "bench.fair", "bench.retrying", "bench.sending", "env_vars"),
-    "bench.sending": (*PURE, "bench.api", "bench.static", "bench.unread", "tasks.shapes"),
+    "bench.sending": (*PURE, "bench.api", "bench.static", "bench.unread", "env_vars", "tasks.shapes"),
     "bench.placement": PURE,
     "bench.site": ("records",),
     "bench.neighbours": ("records",),

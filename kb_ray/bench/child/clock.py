@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kb_ray.bench.child.rotation import CHANGED, Spots, varied
+from kb_ray.bench.child.changes import changes_of
 from kb_ray.bench.child.strides import duplicate, fill
 
 SPAN_MS = 5.0
@@ -68,17 +68,16 @@ def put_back_ms(inputs: Sequence[torch.Tensor]) -> float:
 
 def varying_ms(inputs: Sequence[torch.Tensor]) -> float:
     """Milliseconds that the host spends on changing elements of such inputs before a repeated call, at least."""
-    # What is changed has one size, whatever the input's.
-    spots = [Spots(torch.zeros(2 * CHANGED, dtype=tensor.dtype, device=tensor.device)) for tensor in varied(inputs)]
+    changes = changes_of([duplicate(tensor) for tensor in inputs])
 
-    def change(calls: int) -> None:
+    def vary(calls: int) -> None:
         for _ in range(calls):
-            for one in spots:
-                one.change(lasting=True)
+            for change in changes:
+                change.make(lasting=True)
         torch.cuda.synchronize()
 
-    change(FEWEST)
-    return min(_wall_ms(change, FEWEST) for _ in range(PASSES)) / FEWEST
+    vary(FEWEST)
+    return min(_wall_ms(vary, FEWEST) for _ in range(PASSES)) / FEWEST
 
 
 def _wall_ms(repeat: Callable[[int], None], calls: int) -> float:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from kb_ray.bench import client
 from kb_ray.bench.client import AsyncBenchClient, BenchClient
 from kb_ray.bench.retrying import Attempts, Patience
 from kb_ray.errors import ConfigError, InfraError
@@ -132,6 +134,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     def played(away: Answer, back_s: float = float("inf")) -> Played:
         one = Played(away, back_s)
         monkeypatch.setattr(asyncio, "sleep", one.sleep)
+        monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: one.now))
         return one
 
     return played
@@ -195,9 +198,35 @@ async def test_paths_that_are_unknown_after_a_restart_are_waited_for_and_a_wrong
         assert await client.evaluate(**arguments()) == {"status": "ok"}
 
 
-async def test_a_request_to_which_nothing_is_answered_is_tried_a_few_times_alone(play: Callable[..., Played]) -> None:
-    clock = play(silence)
-    with pytest.raises(InfraError, match="ReadTimeout"):
+async def test_a_service_is_known_by_whatever_it_says_itself(play: Callable[..., Played]) -> None:
+    clock = play(lambda request: (says(429, "3") if clock.now < 3 else says(404))(request), back_s=50)
+    assert await clock.evaluate() == {"status": "ok"}
+
+
+async def test_answers_that_take_long_use_the_patience_up_too(play: Callable[..., Played]) -> None:
+    def late(request: httpx.Request) -> httpx.Response:
+        clock.now += 60
+        return says(504)(request)
+
+    clock = play(late)
+    with pytest.raises(InfraError, match="504"):
+        await clock.evaluate()
+    assert 300 <= clock.now <= 300 + 60
+
+
+FRUITLESS = {
+    "nothing": silence,
+    "its own failure": lambda _: httpx.Response(500, json={"error": "the service itself failed"}),
+    "no verdict on this one": lambda _: httpx.Response(503, json={"error": "no verdict in 3 tries"}),
+}
+
+
+@pytest.mark.parametrize("answer", FRUITLESS.values(), ids=FRUITLESS)
+async def test_a_request_that_was_taken_without_a_verdict_is_tried_a_few_times_alone(
+    play: Callable[..., Played], answer: Answer
+) -> None:
+    clock = play(answer)
+    with pytest.raises(InfraError, match=r"ReadTimeout|failed|no verdict in 3"):
         await clock.evaluate()
     assert len(clock.asked) == Patience().tries
 

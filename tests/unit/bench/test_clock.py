@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kb_ray.bench.child import clock
+from kb_ray.bench.child.changes import Change
 from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.limits import Limits
-from kb_ray.bench.child.rotation import Spots
 
 H100 = Limits(bytes_per_s=3.35e12, l2_bytes=50 << 20, multiprocessors=132, clock_hz=1.98e9)
 
@@ -63,13 +63,13 @@ def test_nothing_known_means_no_floor() -> None:
 def test_what_changing_inputs_takes_is_of_those_that_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 7.0
 
-    def change(self: Spots, lasting: bool) -> None:
+    def make(self: Change, lasting: bool) -> None:
         nonlocal now
         now += 2e-5
 
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(Spots, "change", change)
+    monkeypatch.setattr(Change, "make", make)
     floats, positions = [torch.rand(40) for _ in range(3)], torch.randperm(40)
     assert clock.varying_ms([*floats, positions]) == pytest.approx(3 * 0.02)
     assert clock.varying_ms([torch.rand(8)]) == 0

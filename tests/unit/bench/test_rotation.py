@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.rotation import CHANGED, Rotation
+from kb_ray.bench.child.changes import CHANGED
+from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.tree import flatten
 
 
@@ -49,30 +50,6 @@ def test_integers_take_each_others_places_and_sets_of_other_shapes_have_memory_o
     assert inputs.values[1][0].shape == (300,)
     inputs.prepare(2, looked_at=True)
     assert torch.equal(inputs.values[0][0], labels)
-
-
-_SPD = torch.eye(64) + torch.ones(64, 64)
-
-
-@pytest.mark.parametrize(
-    "promised",
-    [
-        torch.arange(400),
-        torch.randint(9, (400,)).sort(descending=True).values,
-        torch.randint(9, (40, 400)).cumsum(-1),
-        torch.randint(9, (400,), dtype=torch.uint8).sort().values.to(torch.uint32),
-        torch.ones(40, 40).tril().bool(),
-        _SPD,
-        torch.stack([_SPD, 2 * _SPD]).double(),
-    ],
-    ids=["offsets", "lengths", "offsets of rows", "unsigned", "causal mask", "symmetric", "symmetric ones"],
-)
-def test_what_a_task_may_promise_of_its_inputs_holds_in_every_call(promised: torch.Tensor) -> None:
-    inputs = Rotation([held(promised), held(promised.clone())], mutated=False)
-    for call in range(4):
-        for put in (inputs.prepare, inputs.vary):
-            put(call, looked_at=False)
-            assert torch.equal(inputs.values[call % 2][0], promised)
 
 
 def test_integers_beside_floats_stay() -> None:
