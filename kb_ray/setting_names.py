@@ -32,7 +32,8 @@ _KINDS = {
 
 def flag(name: str) -> str:
     """The flag of a setting."""
-    return "--" + name.replace("_", "-")
+    # What would hide something of Python's or pydantic's ends in a dash below.
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def mistake(detail: Any) -> str:
@@ -88,6 +89,16 @@ def own_flags(model: type[BaseModel], argv: Sequence[str]) -> list[str]:
             argument = f"--{names[name].replace('_', '-')}{equals}{value}"
         found.append(argument)
     return found
+
+
+def misspelt(given: Collection[str], known: Sequence[str]) -> str:
+    """One line on a name that is nearly one of those known and not given; empty where there is none. What is far from
+    all of them is somebody else's, as other columns of a data set."""
+    left = [name for name in known if name not in given]
+    for name in given:
+        if name not in known and (close := difflib.get_close_matches(name, left, n=1, cutoff=0.85)):
+            return f"{name}: no such field; did you mean {close[0]}?"
+    return ""
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.flag_parser import FlagParser
 from kb_ray.records import Status, Verdict
-from kb_ray.setting_names import flag, mistake
+from kb_ray.setting_names import flag, misspelt, mistake
 
 _FIELDS = {
     "n_correctness": "n_correctness", "n_trials": "n_trials", "timeout": "timeout_s", "torch_ops": "torch_ops",
@@ -207,6 +207,8 @@ def _sources(row: Any, number: int) -> tuple[str, str]:
     """Kernel and reference of a row, by the names of the Python API."""
     given = set(row if isinstance(row, dict) else ())
     references = sorted({"problem_code", "reference_torch_code"} & given)
+    if wrong := misspelt(sorted(given), ("kernel_code", "problem_code", "input_shapes", *_FIELDS.values())):
+        raise ConfigError(f"line {number}: {wrong}")
     missing = sorted({"kernel_code"} - given) + ([] if references else ["problem_code"])
     if missing:
         raise ConfigError(f"line {number} has no {' and no '.join(missing)}")
@@ -220,8 +222,7 @@ def _sources(row: Any, number: int) -> tuple[str, str]:
 
 def _given(argv: list[str] | None) -> dict[str, Any]:
     """Fields of BenchSettings, but for the device, that the command line names."""
-    parser = _parser()
-    parser.set_defaults(**dict.fromkeys(_FIELDS))
+    (parser := _parser()).set_defaults(**dict.fromkeys(_FIELDS))
     options = vars(parser.parse_args(argv))
     return {field: options[name] for name, field in _FIELDS.items() if options[name] is not None}
 
