@@ -123,6 +123,7 @@ class Drive:
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ending: Ending | None = None
+        self._grace_is_over = False
         self._failure: BaseException | None = None
         self._failures_in_a_row, self._last_success = 0, time.monotonic()
         self._unsolved: list[Work] = []
@@ -153,13 +154,15 @@ class Drive:
         return Ending("done")
 
     def stop(self, ending: Ending) -> None:
-        """Begins nothing new from now on. The first reason counts, but a signal's takes its place, and whatever hurries
-        or fails cuts a budget's grace."""
-        if self._ending is None or ending.kind == "signal":
+        """Begins nothing new from now on. The first reason counts, but a signal's takes its place. What is no budget
+        cuts a budget's grace; only what is hurried leaves but seconds to keep what is finished."""
+        first, cuts = self._ending, ending.kind != "budget" and not self._grace_is_over
+        if first is None or ending.kind == "signal":
             self._ending = ending
-        elif (ending.hurried or ending.kind == "failing") and not self._ending.hurried:
+        elif cuts or (ending.hurried and not first.hurried):
             logs.warn(ending.message, "stopping")
-            self._ending = replace(self._ending, hurried=True)
+            self._ending = replace(first, hurried=first.hurried or ending.hurried)
+        self._grace_is_over |= ending.kind != "budget"
         self._changed.set()
 
     async def _run_all(self, work: Iterator[Work]) -> None:
@@ -201,7 +204,7 @@ class Drive:
         if self._running and self._ending is not None and self._ending.kind == "budget":
             logs.warn(f"{self._ending.message}: waiting up to {grace_s:.0f} s for what is under way", "stopping")
         while self._running and self._failure is None and time.monotonic() < until:
-            if self._ending is None or self._ending.kind != "budget" or self._ending.hurried:
+            if self._ending is None or self._grace_is_over:
                 return
             await self._wait(1.0)
 

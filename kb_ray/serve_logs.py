@@ -8,8 +8,11 @@ others use the cluster too. Does not know what a message means.
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 _FILES, _BYTES = 100, 20_000
 _HEAD_BYTES = 65_536
@@ -20,6 +23,7 @@ Replicas = Collection[tuple[str, str]]
 """Application and deployment."""
 Processes = Collection[tuple[int, str]]
 """Number and the address of the node."""
+_Seen = TypeVar("_Seen")
 
 
 def of_replicas(since: float, replicas: Replicas) -> dict[str, str]:
@@ -81,13 +85,28 @@ def ends(folder: Path, since: float, pids: Collection[int], replicas: Replicas) 
     logs = {path for pattern in own for path in folder.glob(pattern)}
     if replicas:
         marks = {f":actor_name:ServeReplica:{':'.join(replica)}".encode() for replica in replicas}
-        logs |= {path for path in _written(folder.glob("worker-*"), since) if marks & _head(path)}
-    return {path.name: _end(path) for path in _written(logs.union(of_pids), since)[-_FILES:]}
+        heads = _seen(_head, _written(folder.glob("worker-*"), since))
+        logs |= {path for path, head in heads.items() if marks & head}
+    found = _seen(_end, _written(logs.union(of_pids), since)[-_FILES:])
+    return {path.name: end for path, end in found.items()}
+
+
+def _seen(look: Callable[[Path], _Seen], paths: Iterable[Path]) -> dict[Path, _Seen]:
+    """What `look` finds at each path; without those that were rotated away since they were listed."""
+    found = dict[Path, _Seen]()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found[path] = look(path)
+    return found
 
 
 def _written(paths: Iterable[Path], since: float) -> list[Path]:
-    written = sorted((path.stat().st_mtime, path) for path in paths)
+    written = sorted((time, path) for path, time in _seen(_changed, paths).items())
     return [path for time, path in written if time >= since]
+
+
+def _changed(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def _head(path: Path) -> set[bytes]:
@@ -97,5 +116,5 @@ def _head(path: Path) -> set[bytes]:
 
 def _end(path: Path) -> str:
     with path.open("rb") as log:
-        log.seek(max(0, path.stat().st_size - _BYTES))
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _BYTES))
         return log.read(_BYTES).decode(errors="replace")

@@ -18,10 +18,8 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import nullcontext
-from itertools import islice
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,12 @@ from pydantic import ValidationError
 from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, usable
 from kb_ray.bench.joining import join
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
+from kb_ray.bench.rows import as_finished, opened, parsed
 from kb_ray.categories import REFERENCE_ERROR
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end
 from kb_ray.flag_parser import FlagParser
-from kb_ray.records import Status, Verdict
+from kb_ray.records import Stage, Status, Verdict
 from kb_ray.setting_names import flag, misspelt, mistake
 
 _FIELDS = {
@@ -42,6 +41,8 @@ _FIELDS = {
     "generalise": "generalise", "baseline": "baseline", "measure_performance": "measure_performance", "tf32": "tf32",
 }  # fmt: skip
 """Option -> field of BenchSettings."""
+_ANSWERED = frozenset(answer(Verdict.of(Status.NO_CODE, Stage.EXTRACT)))
+"""Columns of our own answers, which a row may have from an earlier time: never a setting's name misspelt."""
 _ON_RAY = 64
 """Requests under way at once where a cluster evaluates them: its pool holds what its workers have no place for."""
 
@@ -90,6 +91,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if sum(given is not None for given in (options.candidate, options.jsonl, options.recheck)) != 1:
         parser.error("give either CANDIDATE.py with --reference, or --jsonl FILE, or --recheck STORE")
+    if options.candidate is None and (options.reference, options.input_shapes) != (None, None):
+        parser.error("--reference and --input-shapes are for CANDIDATE.py: rows and stores have their own")
     if options.recheck is None and (options.output or options.jsonl_out):
         parser.error("--output and --jsonl-out are for --recheck")
     if options.output and options.jsonl_out:
@@ -148,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _one(options: argparse.Namespace) -> int:
-    shapes = _json(options.input_shapes, "--input-shapes") if options.input_shapes else None
+    shapes = parsed(options.input_shapes, "--input-shapes") if options.input_shapes else None
     verdict = _evaluate(
         options,
         kernel_code=_read(options.candidate),
@@ -163,32 +166,21 @@ def _one(options: argparse.Namespace) -> int:
 def _many(options: argparse.Namespace) -> int:
     """Answers every row, a bounded number at a time, so that a file may be larger than memory."""
     codes: set[int] = set()
-    with _lines(options.jsonl) as lines, ThreadPoolExecutor(_at_once(options)) as threads:
+    with opened(options.jsonl) as lines, ThreadPoolExecutor(_at_once(options)) as threads:
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-        for row, code in _as_finished(threads, _at_once(options), lambda item: _row(options, *item), numbered):
+        for row, code in as_finished(threads, _at_once(options), lambda item: _row(options, *item), numbered):
             print(json.dumps(row), flush=True)
             codes.add(code)
+    if not codes:
+        raise ConfigError(f"{'standard input' if options.jsonl == '-' else options.jsonl} has no rows")
     return next((code for code in (2, 3, 1) if code in codes), 0)
-
-
-def _as_finished(
-    threads: ThreadPoolExecutor, at_once: int, work: Callable[[Any], Any], items: Iterable[Any]
-) -> Iterator[Any]:
-    """Results of `work` over `items`, in the order in which they finish; few items are read ahead."""
-    waiting, items = set[Future[Any]](), iter(items)
-    while True:
-        waiting |= {threads.submit(work, item) for item in islice(items, 2 * at_once - len(waiting))}
-        if not waiting:
-            return
-        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        yield from (future.result() for future in done)
 
 
 def _row(options: argparse.Namespace, number: int, text: str) -> tuple[dict[str, Any], int]:
     """One output line and its exit code."""
     row: Any = None
     try:
-        row = _json(text, f"line {number}")
+        row = parsed(text, f"line {number}")
         kernel, reference = _sources(row, number)
         verdict = _evaluate(
             options,
@@ -207,7 +199,7 @@ def _sources(row: Any, number: int) -> tuple[str, str]:
     """Kernel and reference of a row, by the names of the Python API."""
     given = set(row if isinstance(row, dict) else ())
     references = sorted({"problem_code", "reference_torch_code"} & given)
-    if wrong := misspelt(sorted(given), ("kernel_code", "problem_code", "input_shapes", *_FIELDS.values())):
+    if wrong := misspelt(sorted(given - _ANSWERED), ("kernel_code", "problem_code", "input_shapes", *_FIELDS.values())):
         raise ConfigError(f"line {number}: {wrong}")
     missing = sorted({"kernel_code"} - given) + ([] if references else ["problem_code"])
     if missing:
@@ -270,16 +262,6 @@ def _exit_code(verdict: Verdict) -> int:
     return 0 if verdict.status is Status.OK else 1
 
 
-def _lines(name: str) -> Any:
-    """An open file of text; standard input for `-`, which is left open."""
-    if name == "-":
-        return nullcontext(sys.stdin)
-    try:
-        return open(name, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ConfigError(f"cannot read {name}: {error.strerror}") from None
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -287,13 +269,6 @@ def _read(path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: it is no UTF-8 ({error.reason} at byte {error.start})") from None
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON: {error}") from None
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Each evaluator claims a folder that names its process; under it a file stands for every candidate's
 process group while it lives. Whoever starts next kills the groups of owners that are gone and removes
 their folders. Containers that share a folder for temporary files do not see each other's processes: there the
-lock tells that an owner keeps while it lives. Needs the standard library only.
+lock tells that an owner keeps while it lives. Nobody waits for ever for a lock: whoever has it may be stopped. Needs
+the standard library only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _ABANDONED_S = 600.0
 """Seconds after which a folder of another container belongs to nobody, where no lock says that its owner lives."""
 _REMOVAL_S = 5.0
 """For a removal while what was killed is still dying, and writes."""
+_LOCK_S = 5.0
+"""For a lock that others have for moments; one that is stopped meanwhile has it for longer."""
 _PARTS = ("candidates", "references")
 
 
@@ -43,12 +46,12 @@ def claim(name: str) -> Path:
     if base.stat().st_uid != os.getuid():
         raise PermissionError(f"{base} belongs to another user: set TMPDIR to a folder of your own")
     sweep()
-    with _claiming(base):
+    with _holding(base, fcntl.LOCK_SH):
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
         folder.chmod(0o711)
         (folder / "place").write_text(place())
         (folder / "owner").write_text(f"{os.getpid()} {born(os.getpid())}")
-    _locks[folder] = _lock(folder / "owner", wait=False)
+    _locks[folder] = _lock(folder / "owner", fcntl.LOCK_EX, _LOCK_S)
     for part in _PARTS:
         (folder / part / "groups").mkdir(parents=True)
         (folder / part).chmod(0o711)
@@ -85,9 +88,23 @@ def remove(*folders: Path) -> None:
 def _abandoned() -> list[Path]:
     """Folders whose owner is gone; none where nobody has one, or a cleaner of temporary files took them all."""
     try:
-        return [folder for folder in base_dir().iterdir() if not _owner_lives(folder)]
+        owners = {folder: _said(folder, "owner") for folder in base_dir().iterdir()}
+        gone = [folder for folder, owner in owners.items() if owner and not _owner_lives(folder, owner)]
+        return gone + _nobodys([folder for folder, owner in owners.items() if not owner])
     except FileNotFoundError:
         return []
+
+
+def _nobodys(nameless: list[Path]) -> list[Path]:
+    """Those of which whoever claimed or removed them was killed at that; the others are just being claimed."""
+    if not nameless:
+        return []
+    with _holding(base_dir(), fcntl.LOCK_EX) as alone:
+        return [
+            folder
+            for folder in nameless
+            if not _said(folder, "owner") and (alone or _seconds_old(folder) >= _ABANDONED_S)
+        ]
 
 
 def _kill_groups(folder: Path) -> None:
@@ -153,12 +170,8 @@ def kill_group(group: int) -> bool:
     return False
 
 
-def _owner_lives(folder: Path) -> bool:
-    here, there, owner = place(), _said(folder, "place"), _said(folder, "owner")
-    if not owner:
-        # Just being claimed, or whoever claimed or removed it was killed at that.
-        with _claiming(folder.parent) as alone:
-            return bool(_said(folder, "owner")) or (not alone and _seconds_old(folder) < _ABANDONED_S)
+def _owner_lives(folder: Path, owner: str) -> bool:
+    here, there = place(), _said(folder, "place")
     if there and there != here:
         # Nothing outlives a boot; nor a container, but what still runs in one is for its next evaluator to kill.
         same_boot = there.split()[0] == here.partition(" ")[0]
@@ -168,10 +181,10 @@ def _owner_lives(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _claiming(base: Path) -> Iterator[bool]:
-    """While one process is here, no other is: a folder that names no owner is then nobody's. False where there are no
-    locks."""
-    held = _lock(base, wait=True)
+def _holding(base: Path, kind: int) -> Iterator[bool]:
+    """Many claim at once, and none while another has the base folder alone: one that names no owner is then nobody's.
+    False where the lock is not to be had."""
+    held = _lock(base, kind, _LOCK_S)
     try:
         yield held is not None
     finally:
@@ -179,21 +192,32 @@ def _claiming(base: Path) -> Iterator[bool]:
             os.close(held)
 
 
-def _lock(path: Path, wait: bool) -> int | None:
-    """A lock that the kernel takes away with the last process that has it; None where another has it, or there is
-    none to be had."""
-    held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _lock(path: Path, kind: int, patience_s: float = 0.0) -> int | None:
+    """A lock that the kernel takes away with the last process that has it; None where another has it for so long, or
+    there is none to be had."""
+    held, deadline = os.open(path, os.O_RDONLY | os.O_CLOEXEC), time.monotonic() + patience_s
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        while not _taken(held, kind):
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+            time.sleep(0.02)
     except OSError:
         os.close(held)
         return None
     return held
 
 
+def _taken(held: int, kind: int) -> bool:
+    try:
+        fcntl.flock(held, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _locked(folder: Path) -> bool:
     try:
-        held = _lock(folder / "owner", wait=False)
+        held = _lock(folder / "owner", fcntl.LOCK_EX)
     except OSError:
         return False
     if held is not None:

@@ -153,11 +153,13 @@ def scratch_folders(run_id: str) -> list[Path]:
     return list(base_dir().glob(f"kb-bench-{run_id}-*"))
 
 
-def check_nothing_left(output: str) -> None:
-    """No process of the run, no folder of its workers, no half-written file."""
+def check_nothing_left(output: str, killed_writers: int = 0) -> None:
+    """No process of the run, no folder of its workers, no half-written file but the one that each of so many drivers
+    was at when it was killed: nothing reads it, and compaction removes it."""
     check_no_process_left(output)
     if "://" not in output:
-        assert LocalStore(output).leftovers() == ()
+        leftovers = LocalStore(output).leftovers()
+        assert len(leftovers) <= killed_writers, leftovers
 
 
 def check_no_process_left(output: str) -> None:

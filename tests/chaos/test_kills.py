@@ -123,4 +123,4 @@ def test_a_driver_killed_whenever_and_again_goes_on_when_started_once_more(
             assert third.end() == 0, third.said
         check_sound(output, workload)
         assert "nothing to do: all 12 episodes" in command.run(arguments)[1]
-        check_nothing_left(output)
+        check_nothing_left(output, killed_writers=2)

@@ -95,7 +95,7 @@ def test_of_two_that_start_together_one_is_refused_and_a_third_goes_on_when_the_
             with running(arguments, tmp_path / "three", command.env) as three:
                 assert three.end() == 0, three.said
     check_sound(output, workload)
-    check_nothing_left(output)
+    check_nothing_left(output, killed_writers=1)
 
 
 def test_of_the_whole_run_and_a_shard_that_start_together_exactly_one_goes_on(

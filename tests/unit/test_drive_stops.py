@@ -53,6 +53,10 @@ BUDGET = Ending("budget", "--max-hours 1 reached")
     ("first", "then", "kept", "told"),
     [
         (LEASE, GONE, replace(LEASE, hurried=True), "the Ray cluster is gone\n"),
+        (LEASE, LEASE, LEASE, ""),
+        (BUDGET, LEASE, BUDGET, "another start writes here now\n"),
+        (BUDGET, GONE, replace(BUDGET, hurried=True), "the Ray cluster is gone\n"),
+        (BUDGET, BUDGET, BUDGET, ""),
         (LEASE, BUDGET, LEASE, ""),
         (LEASE, SIGTERM, SIGTERM, ""),
         (GONE, SIGTERM, SIGTERM, ""),
@@ -70,7 +74,8 @@ async def test_the_first_reason_stays_but_for_a_signals_and_hurry_is_taken_over(
     assert capsys.readouterr().err == told, "what takes no reason's place is told all the same"
 
 
-async def test_what_hurries_cuts_a_budgets_grace(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("then", "kept"), [(GONE, replace(BUDGET, hurried=True)), (LEASE, BUDGET), (SIGTERM, SIGTERM)])
+async def test_what_is_no_budget_cuts_a_budgets_grace(tmp_path: Path, then: Ending, kept: Ending) -> None:
     hanging = asyncio.Event()
 
     async def hang(request: BenchRequest) -> None:
@@ -82,8 +87,8 @@ async def test_what_hurries_cuts_a_budgets_grace(tmp_path: Path) -> None:
     await hanging.wait()
     bench.drive.stop(BUDGET)
     await asyncio.sleep(0.1)
-    bench.drive.stop(GONE)
-    assert await asyncio.wait_for(running, driver._GRACE_S / 2) == replace(BUDGET, hurried=True)
+    bench.drive.stop(then)
+    assert await asyncio.wait_for(running, driver._GRACE_S / 2) == kept
 
 
 @pytest.mark.parametrize(
@@ -215,15 +220,19 @@ async def test_a_run_in_which_everything_fails_stops(tmp_path: Path, monkeypatch
     assert bench.tally.finished < 60
 
 
-async def test_a_run_whose_last_worker_is_lost_stops_and_says_so(tmp_path: Path) -> None:
-    pool = StandInPool()
+async def test_a_run_whose_last_worker_is_lost_stops_and_says_so_once_in_no_hurry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, all_there = StandInPool(places=40), asyncio.Barrier(40)
 
     async def fail(request: BenchRequest) -> None:
+        await all_there.wait()
         pool.lost = "GPU 0 is quarantined: its canary kernel fails"
         raise InfraError("no worker")
 
     pool.before = fail
     bench = Bench(tmp_path, WatchedModel(script(tmp_path, GOOD)), pool)
     ending = await bench.run(500)
-    assert (ending.kind, ending.exit_code, ending.message) == ("failing", 1, pool.lost)
+    assert ending == Ending("failing", pool.lost or "", 1), "what is finished has its time to be kept"
+    assert capsys.readouterr().err == ""
     assert bench.tally.finished < 60

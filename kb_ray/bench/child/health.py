@@ -46,12 +46,10 @@ def xid_reason(xid: int) -> str | None:
     return None if xid in APPLICATION_XIDS else f"the driver reported Xid {xid}"
 
 
-def memory_reason(used: int, own: int, baseline: int) -> str | None:
-    """What memory in use says against the GPU while no candidate is alive, all in bytes.
-
-    `own`: what the judge itself holds and knows of. `baseline`: used minus own when the judge started.
-    """
-    lost = used - own - baseline
+def memory_reason(nobodys: int, baseline: int) -> str | None:
+    """What memory says against the GPU that is in use and that no living process is known to hold, now and when the
+    judge started; in bytes."""
+    lost = nobodys - baseline
     if lost <= MEMORY_SLACK_BYTES:
         return None
     return f"{lost / (1 << 30):.1f} GiB of GPU memory were not returned by processes that have ended"
@@ -158,20 +156,24 @@ def _doubled(child: Child) -> bool:
 
 
 class Memory:
-    """Whether GPU memory comes back. Looks only while no candidate is alive: else nobody can tell whose it is."""
+    """Whether GPU memory comes back, looked at only while no candidate is alive.
 
-    def __init__(self, used: Callable[[], int | None], own: Callable[[], int], idle: Callable[[], bool]) -> None:
+    `used`: bytes in use, by whomever. `own`: bytes of processes that live. Where the driver does not say whose memory
+    it is, only the judge's own is known, and what others take on the same GPU looks like memory that was lost.
+    Either is None where nobody tells.
+    """
+
+    def __init__(self, used: Callable[[], int | None], own: Callable[[], int | None], idle: Callable[[], bool]) -> None:
         self._used, self._own, self._idle = used, own, idle
-        start = used()
-        self._baseline = None if start is None else start - own()
+        self._baseline = self._nobodys()
 
     def returned(self, release: Callable[[], None]) -> str | None:
-        """`release`: end the process of references, whose memory is not known; called only if there is a doubt."""
+        """`release`: end the process of references, whose memory may not be known; called only if there is a doubt."""
         end = time.monotonic() + MEMORY_RETURN_S
         released = False
         while self._baseline is not None and self._idle():
-            used = self._used()
-            reason = None if used is None else memory_reason(used, self._own(), self._baseline)
+            nobodys = self._nobodys()
+            reason = None if nobodys is None else memory_reason(nobodys, self._baseline)
             if reason is None:
                 return None
             if not released:
@@ -181,3 +183,9 @@ class Memory:
                 return reason if self._idle() else None
             time.sleep(0.05)
         return None
+
+    def _nobodys(self) -> int | None:
+        # In this order: a process that starts in between makes it less, and less is no loss.
+        used = self._used()
+        own = self._own()
+        return None if used is None or own is None else used - own

@@ -130,11 +130,9 @@ class Judge:
         return f"processes that were killed did not end (groups {left})" if left else None
 
     def _memory_check(self) -> Check:
-        memory = Memory(
-            self.machine.used_bytes,
-            own=torch.cuda.memory_reserved if self.cuda else lambda: 0,
-            idle=lambda: self._running == 0,
-        )
+        known = self.machine.held_bytes() is not None
+        own = self.machine.held_bytes if known else torch.cuda.memory_reserved if self.cuda else lambda: 0
+        memory = Memory(self.machine.used_bytes, own, idle=lambda: self._running == 0)
         return lambda: memory.returned(self.references.process.retire)
 
     def _xid(self, xid: int) -> None:

@@ -7,6 +7,7 @@ fault is reported. What a fault means is for `health` to say.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import socket
 import threading
@@ -23,6 +24,9 @@ _SM, _MEM = 1, 2
 _XID_EVENTS = 8
 _TIMED_OUT = 10
 _WAIT_MS = 5000
+_MOST_PROCESSES = 1024
+_UNKNOWN = (1 << 64) - 1
+"""What the driver says of a process's memory where it does not tell."""
 _THROTTLE = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -34,6 +38,15 @@ _THROTTLE = {
 
 class _Memory(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
 
 
 class _Event(ctypes.Structure):
@@ -89,6 +102,17 @@ class Nvml:
         if self._lib is None or self._lib.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory)) != 0:
             return None
         return int(memory.used)
+
+    def held_bytes(self) -> int | None:
+        """Memory of the GPU that the driver lists for living processes, whosever; None where this one, which has some,
+        is not among them, as in many containers."""
+        processes, count = (_Process * _MOST_PROCESSES)(), ctypes.c_uint(_MOST_PROCESSES)
+        if self._lib is None or (
+            self._lib.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), processes) != 0
+        ):
+            return None
+        held = {process.pid: process.used for process in processes[: count.value]}
+        return sum(held.values()) if os.getpid() in held and _UNKNOWN not in held.values() else None
 
     def watch_xids(self, told: Callable[[int], None]) -> bool:
         """Call `told` with each Xid that the driver reports from now on; False where it reports none to us."""
@@ -152,6 +176,10 @@ class Machine:
     def used_bytes(self) -> int | None:
         """Memory of the GPU in use, by whomever; None on a CPU and where nobody says."""
         return None if self._nvml is None else self._nvml.used_bytes()
+
+    def held_bytes(self) -> int | None:
+        """Memory of the GPU that living processes hold; None on a CPU and where nobody says whose it is."""
+        return None if self._nvml is None else self._nvml.held_bytes()
 
     def watch_xids(self, told: Callable[[int], None]) -> bool:
         """Call `told` with each Xid from now on; False where none will ever come."""

@@ -36,6 +36,8 @@ REWARM = 3
 """Untimed calls at the start of each later block: the GPU has just served the other process."""
 SPEEDUP_CEILING = 100.0
 """Above this a speedup is measured again, and still not believed: it is kept, flagged and never a reward."""
+PASSES = 3
+"""Of repeated calls, where the clocks are apart after one."""
 PROBES, SETTLING_S = 3, 0.5
 """How the GPU is looked at when one side's turn is over, and how long it is waited for."""
 HEAT = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
@@ -172,10 +174,10 @@ class Measurement:
         if agrees(kernel_ms, slope):
             return True
         between_ms = self._between_ms()
-        slope = max(0.0, slope - between_ms)
+        slope = max(0.0, per_call_ms(self._repeat_kernel, kernel_ms, PASSES) - between_ms)
         if agrees(kernel_ms, slope):
             return True
-        reference_slope = max(0.0, per_call_ms(self._repeat_reference, reference_ms) - between_ms)
+        reference_slope = max(0.0, per_call_ms(self._repeat_reference, reference_ms, PASSES) - between_ms)
         return claim_holds(kernel_ms, reference_ms, slope, reference_slope)
 
     def _between_ms(self) -> float:

@@ -40,7 +40,8 @@ class Rotation:
             copies = [[duplicate(t) for t in held.tensors] for held in (sets[:1] if alike else sets)]
             self._work = copies * len(sets) if alike else copies
         self.values = [unflatten(held.tree, work) for held, work in zip(sets, self._work, strict=True)]
-        self._changes = [changes_of(work) for work in self._work]
+        changes = {id(work): changes_of(work) for work in self._work}
+        self._changes = [changes[id(work)] for work in self._work]
 
     def prepare(self, call: int, looked_at: bool) -> None:
         """Put the values of a call in place; `looked_at`: exactly those, since its output is compared."""

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kb_ray.bench.child import clock
-from kb_ray.bench.child.changes import Change
+from kb_ray.bench.child import changes, clock
 from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.limits import Limits
 
@@ -63,13 +62,24 @@ def test_nothing_known_means_no_floor() -> None:
 def test_what_changing_inputs_takes_is_of_those_that_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 7.0
 
-    def make(self: Change, lasting: bool) -> None:
+    def put(*_: object) -> None:
         nonlocal now
         now += 2e-5
 
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(Change, "make", make)
+    monkeypatch.setattr(changes, "_put", put)
     floats, positions = [torch.rand(40) for _ in range(3)], torch.randperm(40)
     assert clock.varying_ms([*floats, positions]) == pytest.approx(3 * 0.02)
     assert clock.varying_ms([torch.rand(8)]) == 0
+
+
+def test_of_several_passes_the_shortest_of_each_length_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, hiccups = 0.0, iter([0.0, 0.004, 0.0, 0.003, 0.0, 0.0])
+
+    def repeat(calls: int) -> None:
+        nonlocal now
+        now += 0.01 + calls * 1e-4 + next(hiccups)
+
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert clock.per_call_ms(repeat, 0.1, passes=3) == pytest.approx(0.1)

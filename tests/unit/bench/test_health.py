@@ -22,9 +22,9 @@ def test_any_other_xid_is_named(xid: int) -> None:
     assert xid_reason(xid) == f"the driver reported Xid {xid}"
 
 
-def test_memory_that_the_judge_does_not_know_of_counts_beyond_the_slack() -> None:
-    assert memory_reason(used=10 * GIB, own=9 * GIB, baseline=GIB // 2) is None
-    told = memory_reason(used=10 * GIB, own=2 * GIB, baseline=GIB // 2)
+def test_memory_that_nobody_holds_counts_beyond_the_slack() -> None:
+    assert memory_reason(GIB, baseline=GIB // 2) is None
+    told = memory_reason(8 * GIB, baseline=GIB // 2)
     assert told == "7.5 GiB of GPU memory were not returned by processes that have ended"
 
 
@@ -94,6 +94,14 @@ def test_memory_that_does_not_come_back_is_a_fault() -> None:
     assert told.startswith("8.0 GiB")
 
 
+def test_memory_that_a_stranger_takes_is_no_fault_where_the_driver_says_whose_it_is() -> None:
+    released: list[bool] = []
+    memory = Memory(Card(1, 9), own=Card(0.5, 8.5), idle=lambda: True)
+    assert memory.returned(lambda: released.append(True)) is None
+    assert released == []
+
+
 def test_nothing_is_said_of_memory_while_somebody_is_at_work_or_nobody_knows() -> None:
     assert Memory(Card(1, 9), own=lambda: 0, idle=lambda: False).returned(lambda: None) is None
     assert Memory(lambda: None, own=lambda: 0, idle=lambda: True).returned(lambda: None) is None
+    assert Memory(Card(1, 9), own=lambda: None, idle=lambda: True).returned(lambda: None) is None

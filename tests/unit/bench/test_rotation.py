@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.changes import CHANGED
+from kb_ray.bench.child.changes import FEWEST
 from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.tree import flatten
 
@@ -45,7 +45,7 @@ def test_integers_take_each_others_places_and_sets_of_other_shapes_have_memory_o
     labels = torch.randint(400, (400,))
     inputs = Rotation([held(labels), held(torch.randint(400, (300,)))], mutated=False)
     inputs.prepare(0, looked_at=False)
-    assert 0 < (inputs.values[0][0] != labels).sum() <= CHANGED
+    assert 0 < (inputs.values[0][0] != labels).sum() <= FEWEST
     assert 0 <= inputs.values[0][0].min() <= inputs.values[0][0].max() < 400
     assert inputs.values[1][0].shape == (300,)
     inputs.prepare(2, looked_at=True)
@@ -62,7 +62,7 @@ def test_integers_beside_floats_stay() -> None:
 
 
 def test_too_few_elements_stay() -> None:
-    few = torch.rand(2 * CHANGED - 1)
+    few = torch.rand(FEWEST - 1)
     inputs = Rotation([held(few)], mutated=False)
     before = few.clone()
     inputs.prepare(0, looked_at=False)
@@ -90,7 +90,7 @@ def test_what_calls_change_is_put_back_before_each() -> None:
     for put in (inputs.prepare, inputs.vary):
         inputs.values[0][0].zero_()
         put(0, looked_at=False)
-        assert 0 < (inputs.values[0][0] != x).sum() <= CHANGED
+        assert 0 < (inputs.values[0][0] != x).sum() <= FEWEST
         inputs.values[0][0].zero_()
         put(1, looked_at=True)
         assert torch.equal(inputs.values[0][0], x)
@@ -104,7 +104,7 @@ def test_calls_that_are_varied_find_what_lies_there_but_for_a_few_elements() -> 
     for call in (1, 2, 3):
         inputs.vary(call, looked_at=False)
         seen.append(inputs.values[call % 2][0].clone())
-        assert 0 < (seen[-1] != a).sum() <= call * CHANGED
+        assert 0 < (seen[-1] != a).sum() <= call * FEWEST
     assert all(not torch.equal(x, y) for x, y in itertools.pairwise(seen))
     inputs.vary(5, looked_at=True)
     assert torch.equal(inputs.values[1][0], b)
@@ -117,7 +117,7 @@ def test_floats_of_every_width_are_changed_and_stay_finite(dtype: torch.dtype) -
     inputs = Rotation([held(x)], mutated=False)
     for call in range(5):
         inputs.vary(call, looked_at=False)
-        assert 0 < (x.float() != before.float()).sum() <= CHANGED
+        assert 0 < (x.float() != before.float()).sum() <= FEWEST
         assert torch.isfinite(x.float()).all()
     inputs.prepare(5, looked_at=True)
     assert torch.equal(x.float(), before.float())

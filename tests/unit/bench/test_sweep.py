@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -64,9 +65,48 @@ def test_where_there_are_no_locks_a_nameless_folder_goes_after_a_while(
     for folder in (fresh, old):
         (folder / "candidates").mkdir(parents=True)
     os.utime(old, times=(time.time() - 3600,) * 2)
-    monkeypatch.setattr(sweep, "_lock", lambda path, wait: None)
+    monkeypatch.setattr(sweep, "_lock", lambda path, kind, patience_s=0.0: None)
     sweep.claim("next")
     assert (fresh.is_dir(), old.exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits"),
+    [pytest.param(fcntl.LOCK_SH, 1, id="while it claims"), pytest.param(fcntl.LOCK_EX, 2, id="while it sweeps")],
+)
+def test_whoever_is_stopped_with_the_lock_holds_up_others_for_seconds(
+    base: Path, monkeypatch: pytest.MonkeyPatch, kind: int, waits: int
+) -> None:
+    """Those who sweep wait once for all folders; those who claim wait for no other who does."""
+    for name in ("fresh-1", "fresh-2", "old"):
+        (base / name / "candidates").mkdir(parents=True)
+    os.utime(base / "old", times=(time.time() - 3600,) * 2)
+    waited, stopped = list[float](), sweep._lock(base, kind)
+    assert stopped is not None
+    clock = SimpleNamespace(monotonic=lambda: sum(waited), sleep=waited.append, time=time.time)
+    monkeypatch.setattr(sweep, "time", clock)
+    claiming = threading.Thread(target=sweep.claim, args=("next",), daemon=True)
+    claiming.start()
+    claiming.join(60)
+    over = not claiming.is_alive()
+    os.close(stopped)
+    assert over
+    assert sum(waited) == pytest.approx(waits * sweep._LOCK_S, abs=0.1)
+    assert {folder.name.partition("-")[0] for folder in base.iterdir()} == {"fresh", "next"}
+
+
+def test_an_owner_has_its_lock_although_another_looks_whether_it_has(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, looks = sweep._taken, iter([True])
+
+    def looked_at(held: int, kind: int) -> bool:
+        return not (kind == fcntl.LOCK_EX and next(looks, False)) and taken(held, kind)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_taken", looked_at)
+        mine = sweep.claim("mine")
+    assert sweep._locked(mine)
 
 
 def test_giving_up_a_folder_takes_those_of_owners_that_ended_since(base: Path) -> None:

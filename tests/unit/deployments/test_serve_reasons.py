@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray._private.ray_constants import LOG_PREFIX_ACTOR_NAME
@@ -125,6 +126,32 @@ def test_logs_are_those_of_the_processes_and_replicas_that_are_asked_for(tmp_pat
     assert last([74], [("c", "LLM")]) == []
     os.utime(tmp_path / "worker-2-01000000-72.err", (1.0, 1.0))
     assert last([72], [("a", "LLM")]) == ["of 71", "of Serve"], "written since"
+
+
+@pytest.mark.parametrize(
+    ("method", "time_of_it"), [("stat", 1), ("stat", 2), ("open", 1), ("open", 2)],
+    ids=["listed", "listed again", "its head is read", "its end is read"],
+)  # fmt: skip
+def test_a_log_that_is_rotated_away_before_takes_no_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, time_of_it: int
+) -> None:
+    gone, stays = "worker-1-ffffffff-71.err", "worker-2-ffffffff-72.err"
+    for name in (gone, stays):
+        write(tmp_path, name, ":actor_name:ServeReplica:a:LLM", "of it")
+    original, left = getattr(Path, method), [time_of_it]
+
+    def rotated(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == gone:
+            left[0] -= 1
+            if left == [0]:
+                path.unlink()
+        return original(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, method, rotated)
+        found = serve_logs.ends(tmp_path, 0.0, [], [("a", "LLM")])
+    assert not (tmp_path / gone).exists()
+    assert found.keys() == {stays}
 
 
 def test_of_a_long_log_its_end_is_read(tmp_path: Path) -> None:
