@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from kb_ray.bench.host import Evaluator, Quarantined
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
@@ -52,6 +53,15 @@ def test_after_an_illegal_access_the_next_verdict_is_right_and_the_canary_costs_
     assert verify_on_gpu(KERNEL, LARGE).status is Status.OK
     assert time.monotonic() - started < usual + 2
     assert gpu_evaluator.pids() == before
+
+
+def test_memory_that_a_stranger_takes_meanwhile_is_no_fault_of_the_gpu(verify_on_gpu: Verify) -> None:
+    verify_on_gpu(KERNEL, LARGE)
+    strangers = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    assert verify_on_gpu(OUTSIDE, LARGE).status is Status.ILLEGAL_ACCESS
+    assert verify_on_gpu(KERNEL, LARGE).status is Status.OK
+    del strangers
+    torch.cuda.empty_cache()
 
 
 def hoarder(seconds: float) -> str:

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -130,8 +131,9 @@ class Judge:
         return f"processes that were killed did not end (groups {left})" if left else None
 
     def _memory_check(self) -> Check:
-        known = self.machine.held_bytes() is not None
-        own = self.machine.held_bytes if known else torch.cuda.memory_reserved if self.cuda else lambda: 0
+        own: Callable[[], int | None] = torch.cuda.memory_reserved if self.cuda else lambda: 0
+        if self.machine.tells_whose():
+            own = self.machine.held_bytes
         memory = Memory(self.machine.used_bytes, own, idle=lambda: self._running == 0)
         return lambda: memory.returned(self.references.process.retire)
 

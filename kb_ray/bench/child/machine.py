@@ -7,7 +7,6 @@ fault is reported. What a fault means is for `health` to say.
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import socket
 import threading
@@ -25,6 +24,7 @@ _XID_EVENTS = 8
 _TIMED_OUT = 10
 _WAIT_MS = 5000
 _MOST_PROCESSES = 1024
+_TRIED_BYTES = 256 << 20
 _UNKNOWN = (1 << 64) - 1
 """What the driver says of a process's memory where it does not tell."""
 _THROTTLE = {
@@ -104,15 +104,14 @@ class Nvml:
         return int(memory.used)
 
     def held_bytes(self) -> int | None:
-        """Memory of the GPU that the driver lists for living processes, whosever; None where this one, which has some,
-        is not among them, as in many containers."""
+        """Memory of the GPU that the driver lists for living processes, whosever; None where it does not tell."""
         processes, count = (_Process * _MOST_PROCESSES)(), ctypes.c_uint(_MOST_PROCESSES)
         if self._lib is None or (
             self._lib.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), processes) != 0
         ):
             return None
-        held = {process.pid: process.used for process in processes[: count.value]}
-        return sum(held.values()) if os.getpid() in held and _UNKNOWN not in held.values() else None
+        held = [process.used for process in processes[: count.value]]
+        return None if _UNKNOWN in held else sum(held)
 
     def watch_xids(self, told: Callable[[int], None]) -> bool:
         """Call `told` with each Xid that the driver reports from now on; False where it reports none to us."""
@@ -180,6 +179,19 @@ class Machine:
     def held_bytes(self) -> int | None:
         """Memory of the GPU that living processes hold; None on a CPU and where nobody says whose it is."""
         return None if self._nvml is None else self._nvml.held_bytes()
+
+    def tells_whose(self) -> bool:
+        """Whether what this process takes shows in `held_bytes`: many containers list no processes, or numbers of
+        another namespace, by which nobody could be found."""
+        if self._nvml is None:
+            return False
+        torch.cuda.empty_cache()
+        before = self._nvml.held_bytes()
+        block = torch.empty(_TRIED_BYTES, dtype=torch.uint8, device="cuda")
+        after = self._nvml.held_bytes()
+        del block
+        torch.cuda.empty_cache()
+        return before is not None and after is not None and after - before >= _TRIED_BYTES
 
     def watch_xids(self, told: Callable[[int], None]) -> bool:
         """Call `told` with each Xid from now on; False where none will ever come."""
