@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from kb_ray.bench import sending
+from kb_ray.bench import replies, sending
 from kb_ray.bench.api import answer, infra_verdict
 from kb_ray.bench.fair import Priority
 from kb_ray.bench.retrying import BROKEN, Attempts, Patience
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 ANSWER_S = 3600.0
 """Seconds for one answer at most, the wait in the queue included."""
-_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_MAY_BE_ANY_NUMBER = ("max_abs_error", "max_rel_error")
+_HEALTH = httpx.Timeout(10.0, pool=None)
+"""For whether it is there. Own connections that are busy say nothing of that."""
 
 
 class AsyncBenchClient:
     """One connection pool to a service. For one event loop; use it as `async with`.
 
     `token`: None takes KB_BENCH_TOKEN from the environment, where it is set. `client`: a name for this use; uses share
-    the service evenly. `priority`: among the requests of the same token. `at_once`: requests of a stream under way.
+    the service evenly. `priority`: among the requests of the same token. `at_once`: requests under way; others wait.
     `transport`: httpx's, for certificates and connections of one's own. Raises ConfigError for what the service
     refuses (its own words), InfraError where it gives no answer within `patience`: `Patience(broken_s=600)` rides out
     an absence of ten minutes. ReferenceFault for a reference that cannot be used or run there.
@@ -61,10 +61,12 @@ class AsyncBenchClient:
         self._http = httpx.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx.Timeout(answer_s, connect=10.0),
+            timeout=httpx.Timeout(answer_s, connect=10.0, pool=None),
             transport=transport,
-            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=at_once),
         )
+        # Its requests wait for each other here, and not for a connection: that time is not the service's.
+        self._room = asyncio.Semaphore(at_once)
 
     async def evaluate(self, **arguments: Any) -> Result:
         """The mapping of one candidate's verdict; arguments of `benchmark_kernelbench` or `benchmark_triton_kernel`.
@@ -80,7 +82,7 @@ class AsyncBenchClient:
             if sending.made_long_by_its_reference(sent):
                 raise ReferenceFault(str(error)) from None
             raise
-        return _restored(result)
+        return replies.restored(result)
 
     async def batch(self, requests: Sequence[Arguments]) -> list[Result]:
         """Many in one request, answers in their order. One that our side failed at, or whose reference cannot be used,
@@ -88,7 +90,7 @@ class AsyncBenchClient:
         many = [sending.of_many(arguments) for arguments in requests]
         results = await self._post("/evaluate/batch", {**self._origin, "requests": [sent for sent, _ in many]})
         return [
-            _restored(result) if verdict is None else _answer(verdict, arguments)
+            replies.restored(result) if verdict is None else _answer(verdict, arguments)
             for result, (_, verdict), arguments in zip(results, many, requests, strict=True)
         ]
 
@@ -118,7 +120,7 @@ class AsyncBenchClient:
     async def healthy(self) -> bool:
         """Whether the service is there and can give verdicts."""
         try:
-            return (await self._http.get("/healthz", timeout=10.0)).status_code == 200
+            return (await self._http.get("/healthz", timeout=_HEALTH)).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -143,41 +145,44 @@ class AsyncBenchClient:
     async def _post(self, path: str, body: Result) -> Any:
         attempts, content = Attempts(self._patience), sending.encoded(body)
         while True:
-            began = time.monotonic()
-            try:
-                response = await self._http.post(path, content=content, headers={"Content-Type": "application/json"})
-            except httpx.UnsupportedProtocol as error:
-                raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
-            except httpx.TransportError as error:
-                # Asked again it is only evaluated again: nothing is changed by an evaluation.
-                jitter, said = random.random(), f"{type(error).__name__} {error}".strip()
-                silent, took_s = isinstance(error, httpx.ReadTimeout), time.monotonic() - began
-                pause = attempts.fruitless(None, jitter) if silent else attempts.broken(None, jitter, took_s)
-            else:
-                if response.status_code == 200:
-                    self._met = True
-                    return response.json()
-                pause, said = self._refused(response, attempts, time.monotonic() - began)
+            async with self._room:
+                began = time.monotonic()
+                try:
+                    headers = {"Content-Type": "application/json"}
+                    response = await self._http.post(path, content=content, headers=headers)
+                except httpx.UnsupportedProtocol as error:
+                    raise ConfigError(f"{self._http.base_url} is no URL of a service: {error}") from None
+                except httpx.TransportError as error:
+                    pause = _unanswered(error, attempts, time.monotonic() - began)
+                    said = f"{type(error).__name__} {error}".strip()
+                else:
+                    if response.status_code == 200:
+                        result = replies.answered(response)
+                        self._met = True
+                        return result
+                    pause = self._refused(response, attempts, time.monotonic() - began)
+                    said = replies.said(response)
             if pause is None:
-                raise InfraError(f"no verdict from {self._http.base_url}: {said} ({attempts.failed} failures)")
+                raise InfraError(f"no verdict from {self._http.base_url}: {said} ({attempts.failures} failures)")
             await asyncio.sleep(pause)
 
-    def _refused(self, response: httpx.Response, attempts: Attempts, took_s: float) -> tuple[float | None, str]:
-        """How long to wait before the next try, and what was said; raises where no other try helps."""
-        retry_after, said = response.headers.get("retry-after"), f"{response.status_code} {_error(response)}"
-        own, jitter = _own_words(response) is not None, random.random()
-        self._met |= own or response.status_code == 429
-        if response.status_code == 429:
-            return attempts.busy(retry_after, jitter), said
-        if own and response.status_code in BROKEN:
-            return attempts.fruitless(retry_after, jitter), said
-        # Serve's proxy knows no path until its applications are there again.
-        restarting = response.status_code == 404 and (self._met or attempts.failed)
-        if response.status_code in BROKEN or restarting:
-            return attempts.broken(retry_after, jitter, took_s), said
-        if response.headers.get("x-kb-ray-fault") == "reference":
+    def _refused(self, response: httpx.Response, attempts: Attempts, took_s: float) -> float | None:
+        """How long to wait before the next try, None: give up; raises where no other try helps."""
+        code, own = response.status_code, replies.own(response)
+        retry_after, jitter = response.headers.get("retry-after"), random.random()
+        self._met |= own or code == 429
+        if code == 429:
+            return attempts.busy(retry_after, jitter)
+        if own and code in BROKEN:
+            return attempts.fruitless(retry_after, jitter, took_s)
+        # Serve's proxy knows no path until its applications are there again. The service always knows which it has.
+        restarting = code == 404 and not own and (self._met or attempts.failed)
+        if code in BROKEN or restarting:
+            return attempts.lost(retry_after, jitter, took_s)
+        said = replies.nothing_there(response) if code == 404 else replies.said(response)
+        if response.headers.get(replies.FAULT) == "reference":
             raise ReferenceFault(said)
-        refusal = sending.TooLarge if response.status_code == 413 else ConfigError
+        refusal = sending.TooLarge if code == 413 else ConfigError
         raise refusal(f"{self._http.base_url} refuses: {said}")
 
 
@@ -273,27 +278,16 @@ def to_verdict(result: Arguments) -> Verdict:
     return Verdict.model_validate(fields | {"error": result["error_detail"]})
 
 
-def _own_words(response: httpx.Response) -> str | None:
-    """The service's one line; None for what a proxy says in its place."""
-    try:
-        return str(response.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _error(response: httpx.Response) -> str:
-    """What was said; of a proxy's page only its beginning."""
-    return _own_words(response) or " ".join(response.text.split())[:200] or response.reason_phrase
+def _unanswered(error: httpx.TransportError, attempts: Attempts, took_s: float) -> float | None:
+    """How long to wait where nothing came back. Asked again it is only evaluated again: that changes nothing."""
+    jitter = random.random()
+    if isinstance(error, httpx.ReadTimeout):
+        return attempts.fruitless(None, jitter, took_s)
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return attempts.broken(None, jitter, took_s)
+    return attempts.lost(None, jitter, took_s)
 
 
 def _answer(verdict: Verdict, arguments: Arguments) -> Result:
     """A verdict that was reached here, as the service would give it."""
     return answer(verdict) | {key: arguments[key] for key in ("request_id",) if key in arguments}
-
-
-def _restored(result: Result) -> Result:
-    """Numbers that JSON has no word for, as numbers again."""
-    detail = result.get("error_detail")
-    if isinstance(detail, dict):
-        detail |= {key: _NUMBERS.get(detail[key], detail[key]) for key in _MAY_BE_ANY_NUMBER if key in detail}
-    return result

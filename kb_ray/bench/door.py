@@ -13,6 +13,7 @@ from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 
 from kb_ray.bench.access import Access
+from kb_ray.bench.replies import REFUSAL
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -93,7 +94,7 @@ def _unauthorized(guarded: bool) -> JSONResponse:
 
 
 def refusal(code: int, error: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """What every refusal looks like."""
+    """What every refusal looks like. It is marked as ours: a gateway's may be JSON of the same form."""
     # Names of fields are the caller's too, and may hold what no encoding has.
     line = " ".join(error.split()).encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": line}, code, headers)
+    return JSONResponse({"error": line}, code, {REFUSAL: "yes", **(headers or {})})

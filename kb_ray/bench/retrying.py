@@ -12,6 +12,7 @@ from dataclasses import dataclass
 BROKEN = (500, 502, 503, 504)
 """Status codes by which a service, or a proxy before it, says that it failed."""
 _LONGEST_PAUSE_S = 30.0
+_TO_FIND_NOBODY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,20 @@ class Patience:
     busy_s: float = 3600.0
     """Seconds of waiting for a full queue, all together."""
     broken_s: float = 300.0
-    """Seconds of waiting while the service fails or the way to it is lost; anew once it has said that it is busy."""
+    """Seconds of one absence: the service fails, or the way to it is lost. It begins where it is noticed, however long
+    the request had rightly waited, and ends where the service says that it is busy or keeps the request again."""
     tries: int = 5
     """Tries of a request that the service takes without a verdict: nothing is answered within the client's `answer_s`,
-    or the service's own word is that it failed. That may be for this request, and each try has candidates' time."""
+    its own word is that it failed, or the connection is lost after it kept the request for longer than `kept_s`. That
+    may be for this request, and each try has candidates' time."""
     pause_s: float = 0.5
     """Before the second try; doubled after each."""
+
+    @property
+    def kept_s(self) -> float:
+        """A request that came to nothing after more than this had been waiting or was being judged: it is longer than a
+        proxy takes to find nobody, and no shorter than what leaves an absence all of its tries."""
+        return max(_TO_FIND_NOBODY_S, self.broken_s / max(1, self.tries - 1))
 
 
 @dataclass
@@ -37,8 +46,10 @@ class Attempts:
     patience: Patience
     waited_s: float = 0.0
     """For a full queue."""
+    failures: int = 0
+    """All of them."""
     failed: int = 0
-    """Failures since the service last said something else."""
+    """Those of this absence."""
     _broken_s: float = 0.0
     _fruitless: int = 0
 
@@ -52,9 +63,10 @@ class Attempts:
         return seconds
 
     def broken(self, retry_after: str | None, jitter: float, took_s: float = 0.0) -> float | None:
-        """The service is away, as a proxy says after `took_s`, or could not be reached for so long."""
+        """The service is away, which took `took_s` to find out."""
+        self._broken_s += took_s if self.failed else 0.0
         self.failed += 1
-        self._broken_s += took_s
+        self.failures += 1
         doubled = min(_LONGEST_PAUSE_S, self.patience.pause_s * 2.0 ** min(self.failed - 1, 16))
         seconds = min(_LONGEST_PAUSE_S, max(doubled, _seconds(retry_after) or 0.0)) * (1 + jitter / 2)
         # The last try is at the end of the patience, not before it.
@@ -64,10 +76,18 @@ class Attempts:
         self._broken_s += seconds
         return seconds
 
-    def fruitless(self, retry_after: str | None, jitter: float) -> float | None:
-        """The service took the request, and gave no verdict in time or said that it failed."""
+    def lost(self, retry_after: str | None, jitter: float, took_s: float) -> float | None:
+        """A connection that was there is lost after `took_s`, or a proxy answers in place of the service."""
+        go_on = self.fruitless if took_s > self.patience.kept_s else self.broken
+        return go_on(retry_after, jitter, took_s)
+
+    def fruitless(self, retry_after: str | None, jitter: float, took_s: float = 0.0) -> float | None:
+        """The service took the request, and after `took_s` no verdict came of it."""
+        if took_s > self.patience.kept_s:
+            self.failed, self._broken_s = 0, 0.0
         self._fruitless += 1
-        return None if self._fruitless >= self.patience.tries else self.broken(retry_after, jitter)
+        pause = self.broken(retry_after, jitter)
+        return None if self._fruitless >= self.patience.tries else pause
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -28,6 +28,7 @@ from kb_ray.bench.door import OWNER, Door, refusal
 from kb_ray.bench.exposition import CONTENT_TYPE, CrewCounts, Exposition
 from kb_ray.bench.fair import Entry
 from kb_ray.bench.protocol import VERIFIER_VERSION, BenchRequest
+from kb_ray.bench.replies import FAULT
 from kb_ray.bench.sending import OF_THE_REFERENCE
 from kb_ray.bench.unread import unread
 from kb_ray.errors import ConfigError, InfraError, ReferenceFault, TaskError
@@ -36,8 +37,6 @@ from kb_ray.records import Verdict
 PATHS = ("/evaluate", "/evaluate/batch", "/healthz", "/metrics", "/openapi.json")
 TROUBLE_RETRY_S = 5
 """When to come back after our side has failed."""
-FAULT = "X-KB-Ray-Fault"
-"""Header of a refusal that is nobody's fault but the reference's."""
 GONE = 499
 """What is noted of a request whose client left."""
 

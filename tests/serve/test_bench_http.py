@@ -16,6 +16,7 @@ import yaml
 
 from deployments import bench_app
 from kb_ray.bench.client import BenchClient
+from kb_ray.bench.replies import REFUSAL
 from kb_ray.bench.sweep import base_dir, claim, release
 from kb_ray.env_vars import BENCH_TOKEN, BENCH_TOKEN_FILE
 from kb_ray.errors import ConfigError
@@ -209,6 +210,17 @@ def test_a_task_that_no_machine_here_can_run_is_no_verdict_and_no_trouble_of_our
     answer = httpx.post(f"{url}/evaluate", json=body, headers=TOKEN, timeout=PATIENCE_S)
     assert answer.status_code == 422
     assert "reference" in answer.json()["error"]
+
+
+def test_behind_serves_proxy_a_path_that_is_not_there_is_told_from_an_application_that_is_not_there(url: str) -> None:
+    own, serves = (httpx.post(f"{url}{path}", headers=TOKEN, timeout=PATIENCE_S) for path in ("/wrong", "-wrong"))
+    assert (own.status_code, REFUSAL in own.headers) == (404, True)
+    assert (serves.status_code, REFUSAL in serves.headers) == (404, False)
+    with (
+        BenchClient(f"{url}/wrong", SECRET) as wrong,
+        pytest.raises(ConfigError, match=r"it has no path /bench/wrong/"),
+    ):
+        wrong.evaluate(**arguments())
 
 
 def test_the_deployment_file_is_one_that_serve_and_the_builder_take(ray_cluster: str) -> None:
