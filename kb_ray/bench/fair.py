@@ -39,7 +39,7 @@ class _Share:
 
     running: int = 0
     served: int = 0
-    """When it was last given a place, as a count of all places given; 0: never."""
+    """When it was last given a place, or came without having had one, as a count of all places given."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -74,7 +74,8 @@ class FairQueue:
         entry = Entry(owner, client, priority, self._arrivals)
         self._waiting.append(entry)
         self._owners.setdefault(owner, _Share())
-        self._flows.setdefault(entry.flow, _Share())
+        # Whoever comes back for one request after another is new each time, and not before all who wait.
+        self._flows.setdefault(entry.flow, _Share(served=self._served))
         return entry
 
     def grant(self) -> Entry | None:

@@ -15,7 +15,6 @@ from kb_ray.records import Record, Verdict
 FLAG = "shared_node"
 IDLE_BYTES = 2 << 30
 """Memory of a GPU below which nobody is taken to use it: what drivers and monitors hold."""
-LOOK_EVERY_S = 10.0
 
 
 class GpuUse(Record):
@@ -35,6 +34,9 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
+        """When somebody was seen there last."""
+        self._cleared: dict[str, float] = {}
+        """When it was first looked at since, and nobody was there."""
         self._held: set[str] = set()
 
     def look(self, uses: Sequence[GpuUse], held: Mapping[str, float], now: float) -> list[str]:
@@ -49,8 +51,11 @@ class Neighbours:
             if held.get(node, 0.0) > len(ours):
                 held_now.add(node)
             # A worker of ours holds its GPU before it can say so: only the second look in a row counts.
-            if busy or node in held_now & self._held:
+            if not busy and node not in held_now & self._held:
+                self._cleared.setdefault(node, now)
+            else:
                 self._seen[node] = now
+                self._cleared.pop(node, None)
                 lines.append(
                     f"others use GPUs of {ours[0].host}: its timed verdicts carry the flag {FLAG}; keep nodes for "
                     "evaluation with the label kb-pool=bench"
@@ -58,10 +63,15 @@ class Neighbours:
         self._held = held_now
         return lines
 
+    def knows(self, node: str) -> bool:
+        """Whether it was looked at."""
+        return node in self._seen or node in self._cleared
+
     def mark(self, verdict: Verdict, node: str | None, began: float) -> Verdict:
-        """The verdict, marked where it was timed and others were seen on its node since shortly before it began."""
-        seen = self._seen.get(node or "")
-        if not verdict.timed or seen is None or seen < began - LOOK_EVERY_S:
+        """The verdict, marked where it was timed and others were on its node at the last look before `began`, or at one
+        since."""
+        seen, cleared = self._seen.get(node or ""), self._cleared.get(node or "")
+        if not verdict.timed or seen is None or (cleared is not None and seen < cleared <= began):
             return verdict
         flags = tuple(sorted({*verdict.evidence.flags, FLAG}))
         return verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"flags": flags})})

@@ -20,11 +20,10 @@ from kb_ray.bench.actor import Device, Reply, WorkerStats
 from kb_ray.bench.crew import Crew, once
 from kb_ray.bench.dispatch import AHEAD, Dispatch, Ticket
 from kb_ray.bench.host import Fault
-from kb_ray.bench.neighbours import Neighbours
 from kb_ray.bench.placement import Counts, Nodes, Placement, place
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.bench.scaling import Bounds, Scaling
-from kb_ray.bench.watch import watch
+from kb_ray.bench.watch import Watch
 from kb_ray.bench.worker import Worker
 from kb_ray.errors import InfraError, ReferenceFault
 from kb_ray.records import Record, Verdict
@@ -95,7 +94,7 @@ class BenchPool:
         self._faults = faults or {}
         self._dispatch = Dispatch(concurrency, AHEAD)
         self._crew: Crew | None = None
-        self._neighbours = Neighbours()
+        self._watch: Watch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._granted: dict[Ticket, asyncio.Future[Worker]] = {}
         self._asks: set[asyncio.Task[Reply]] = set()
@@ -119,7 +118,8 @@ class BenchPool:
         self._crew = self._crew_on(placement, self._ready_timeout_s)
         self._crew.open()
         if placement.num_gpus:
-            self._watching = asyncio.create_task(watch(self._crew.workers.values, self._neighbours, self._warn))
+            self._watch = Watch(self._crew.workers.values, self._warn)
+            self._watching = asyncio.create_task(self._watch.run())
         try:
             while placement.low and not self._dispatch.ready_workers:
                 self._raise_if_hopeless()
@@ -230,16 +230,17 @@ class BenchPool:
         ask.add_done_callback(give_back)
         try:
             # A caller that gives up must not free the place while the worker is still at it.
-            return worker, self._marked(await asyncio.shield(ask), worker, began)
+            return worker, await self._marked(await asyncio.shield(ask), worker, began)
         except asyncio.CancelledError:
             self._given_up.add(giving_up := asyncio.create_task(worker.give_up(request.request_id, ask)))
             giving_up.add_done_callback(self._given_up.discard)
             raise
 
-    def _marked(self, reply: Reply, worker: Worker, began: float) -> Reply:
-        if reply.verdict is None or worker.site is None:
+    async def _marked(self, reply: Reply, worker: Worker, began: float) -> Reply:
+        if self._watch is None or reply.verdict is None or worker.site is None:
             return reply
-        return reply.model_copy(update={"verdict": self._neighbours.mark(reply.verdict, worker.site.node, began)})
+        verdict = await self._watch.marked(reply.verdict, worker.site.node, began)
+        return reply.model_copy(update={"verdict": verdict})
 
     async def _place_for(self, ticket: Ticket) -> Worker:
         self._raise_if_hopeless()

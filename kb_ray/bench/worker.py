@@ -22,7 +22,7 @@ from kb_ray.bench.placement import Placement
 from kb_ray.bench.protocol import BenchRequest, judged
 from kb_ray.bench.site import Site
 
-_STOP_S = 5.0
+_STOP_S, _COMING_S = 5.0, 1.0
 _END_S = 20.0
 """For a worker to end its processes and to remove what they left, on a busy machine too."""
 _FIRST_REMINDER_S = 0.1
@@ -142,8 +142,10 @@ class Worker:
 
     async def gpu_use(self) -> GpuUse | None:
         """What it says of the GPUs of its machine, also while it starts; None where it does not answer."""
+        # One that waits for room in the cluster must not hold up what is asked of the others.
+        limit_s = _STOP_S if self.site is not None else _COMING_S
         with suppress(RayError, TimeoutError):
-            return GpuUse.model_validate(await asyncio.wait_for(self._actor.gpu_use.remote(), _STOP_S))
+            return GpuUse.model_validate(await asyncio.wait_for(self._actor.gpu_use.remote(), limit_s))
         return None
 
     async def _ask_site(self) -> Site | None:

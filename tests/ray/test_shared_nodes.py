@@ -11,7 +11,6 @@ from tests.fixtures_head import ROOT, clean_environment
 LOOK = """
 import asyncio, ray
 from kb_ray.bench import watch
-from kb_ray.bench.neighbours import Neighbours
 from kb_ray.bench.placement import place
 from kb_ray.bench.worker import Worker
 
@@ -24,7 +23,7 @@ class Other:
 
 async def lines(workers, seconds):
     told = []
-    looking = asyncio.create_task(watch.watch(lambda: workers, Neighbours(), told.append))
+    looking = asyncio.create_task(watch.Watch(lambda: workers, told.append).run())
     await asyncio.sleep(seconds)
     looking.cancel()
     return len(told)

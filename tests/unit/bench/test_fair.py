@@ -69,6 +69,43 @@ def test_one_that_holds_its_places_for_long_gets_no_more_for_it() -> None:
         running.append(following)
 
 
+def coming_back(queue: FairQueue, clients: int, places: int, grants: int, priority: Priority) -> Counter[str]:
+    """How many places each gets beside `clients` that come back with one request whenever theirs is done."""
+    for number in range(clients):
+        queue.add("o", f"returning-{number}", priority)
+    running: list[Entry] = []
+    had = Counter[str]()
+    for _ in range(grants):
+        entry = queue.grant()
+        assert entry is not None
+        had[entry.client] += 1
+        running.append(entry)
+        if len(running) == places:
+            done = running.pop(0)
+            queue.leave(done)
+            if done.client.startswith("returning"):
+                queue.add("o", done.client, priority)
+    return had
+
+
+@pytest.mark.parametrize(("clients", "places"), [(1, 4), (5, 4), (8, 4), (64, 4), (64, 14)])
+def test_one_with_many_requests_has_its_share_beside_those_that_come_back_with_one_each(
+    clients: int, places: int
+) -> None:
+    queue = filled(*[("o", "many", N)] * 400)
+    had = coming_back(queue, clients, places, 400, N)
+    share = 400 / (clients + 1)
+    assert 0.8 * share <= had["many"]
+    assert all(had[f"returning-{number}"] >= 0.5 * min(share, had["many"]) for number in range(clients))
+
+
+@pytest.mark.parametrize("clients", [1, 8, 64])
+def test_a_low_priority_has_one_place_in_eight_beside_those_that_come_back(clients: int) -> None:
+    queue = filled(*[("o", "many", "low")] * 600)
+    had = coming_back(queue, clients, 4, 600, "high")
+    assert had["many"] >= 600 // EQUAL_EVERY // (clients + 1)
+
+
 @pytest.mark.parametrize("other", ["a", "b"], ids=["of-the-same-client", "of-another"])
 def test_a_low_priority_is_served_in_the_end_whatever_goes_before_it(other: str) -> None:
     queue = filled(("o", "a", "low"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb_ray.bench.neighbours import FLAG, IDLE_BYTES, LOOK_EVERY_S, GpuUse, Neighbours, held_by_node
+from kb_ray.bench.neighbours import FLAG, IDLE_BYTES, GpuUse, Neighbours, held_by_node
 from kb_ray.records import Evidence, Stage, Status, Verdict
 
 BUSY, IDLE = 40 * IDLE_BYTES, IDLE_BYTES // 4
@@ -43,17 +43,29 @@ def test_gpus_given_away_by_ray_count_at_the_second_look_in_a_row() -> None:
 
 @pytest.mark.parametrize(
     ("node", "began", "marked"),
-    [("n", 100.0, True), ("n", 100.0 + LOOK_EVERY_S, True), ("n", 101.0 + LOOK_EVERY_S, False), ("m", 100.0, False),
+    [("n", 90.0, True), ("n", 100.0, True), ("n", 139.0, True), ("n", 141.0, False), ("m", 100.0, False),
      (None, 100.0, False)],
+    ids=["seen since it began", "seen when it began", "nobody looked since", "nobody was there then", "elsewhere",
+         "nobody knows where"],
 )  # fmt: skip
 def test_what_was_timed_beside_others_is_marked_and_keeps_its_trust(
     node: str | None, began: float, marked: bool
 ) -> None:
     neighbours = Neighbours()
-    neighbours.look([_use("a", a=BUSY, b=BUSY), _use("c", "m", c=BUSY)], {}, 100.0)
+    shared = [_use("a", a=BUSY, b=BUSY), _use("c", "m", c=BUSY)]
+    alone = [_use("a", a=BUSY, b=IDLE), _use("c", "m", c=BUSY)]
+    for now, uses in ((80.0, alone), (100.0, shared), (140.0, alone), (150.0, alone)):
+        neighbours.look(uses, {}, now)
     verdict = neighbours.mark(TIMED, node, began)
     assert verdict.evidence.flags == (("shared", FLAG) if marked else ("shared",))
     assert verdict.trusted
+
+
+def test_a_node_is_known_once_it_was_looked_at() -> None:
+    neighbours = Neighbours()
+    assert not neighbours.knows("n")
+    neighbours.look([_use("a", a=BUSY)], {}, 0.0)
+    assert (neighbours.knows("n"), neighbours.knows("m")) == (True, False)
 
 
 def test_what_was_not_timed_is_not_marked() -> None:
