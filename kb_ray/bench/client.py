@@ -77,7 +77,7 @@ class AsyncBenchClient:
             return _answer(verdict, arguments)
         sent = sending.sendable(arguments)
         try:
-            result: Result = await self._post("/evaluate", {**self._origin, **sent})
+            result: Result = await self._post("/evaluate", {**self._origin, **sent}, dict)
         except sending.TooLarge as error:
             if sending.made_long_by_its_reference(sent):
                 raise ReferenceFault(str(error)) from None
@@ -88,7 +88,8 @@ class AsyncBenchClient:
         """Many in one request, answers in their order. One that our side failed at, or whose reference cannot be used,
         has status `infra_error`."""
         many = [sending.of_many(arguments) for arguments in requests]
-        results = await self._post("/evaluate/batch", {**self._origin, "requests": [sent for sent, _ in many]})
+        body = {**self._origin, "requests": [sent for sent, _ in many]}
+        results: list[Result] = await self._post("/evaluate/batch", body, list)
         return [
             replies.restored(result) if verdict is None else _answer(verdict, arguments)
             for result, (_, verdict), arguments in zip(results, many, requests, strict=True)
@@ -142,7 +143,7 @@ class AsyncBenchClient:
         except InfraError as error:
             return _answer(infra_verdict(str(error), reference=isinstance(error, ReferenceFault)), arguments)
 
-    async def _post(self, path: str, body: Result) -> Any:
+    async def _post(self, path: str, body: Result, kind: type[T]) -> T:
         attempts, content = Attempts(self._patience), sending.encoded(body)
         while True:
             async with self._room:
@@ -157,7 +158,7 @@ class AsyncBenchClient:
                     said = f"{type(error).__name__} {error}".strip()
                 else:
                     if response.status_code == 200:
-                        result = replies.answered(response)
+                        result = replies.answered(response, kind)
                         self._met = True
                         return result
                     pause = self._refused(response, attempts, time.monotonic() - began)

@@ -6,13 +6,15 @@ refuses itself it marks in a header, which proxies pass on. Pure; does not know 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kb_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     import httpx
 
+T = TypeVar("T")
 REFUSAL = "X-KB-Ray-Refusal"
 """Header of each refusal of the service's own."""
 FAULT = "X-KB-Ray-Fault"
@@ -26,19 +28,19 @@ def own(reply: httpx.Response) -> bool:
     return REFUSAL in reply.headers
 
 
-def answered(reply: httpx.Response) -> Any:
-    """What a 200 holds; ConfigError where that is no JSON, as when somebody else asks for a password first."""
-    try:
-        return reply.json()
-    except ValueError:
-        raise ConfigError(f"{reply.request.url} answers with a page in place of a verdict: {said(reply)}") from None
+def answered(reply: httpx.Response, kind: type[T]) -> T:
+    """The mapping, or list, that a 200 holds; ConfigError where somebody else answers, as for a password."""
+    with suppress(ValueError):
+        if isinstance(found := reply.json(), kind):
+            return found
+    raise ConfigError(f"{reply.request.url} answers with something else than a verdict: {said(reply)}")
 
 
 def said(reply: httpx.Response) -> str:
     """The code, and the one line that goes with it; of a page only its beginning."""
     try:
         line = str(reply.json()["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError):
         line = " ".join(reply.text.split())[:200]
     return f"{reply.status_code} {line or reply.reason_phrase}"
 

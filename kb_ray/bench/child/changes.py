@@ -3,7 +3,8 @@
 What a task may promise of its inputs stays so. All values stay, each within its column: slices are taken across the
 longest axis, where they are samples, edges or rows of features, so that no index leaves its range and no matrix becomes
 singular. Numbers in order stay in order (offsets, lengths, boundaries, causal masks), and symmetric matrices symmetric
-and as definite as before. Does not know which calls are whose.
+and as definite as before. Of integers alone, which may be about each other, at most one input changes. Does not know
+which calls are whose.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ FEWEST = 32
 """Elements; smaller inputs stay."""
 WIDTH = 16
 """Elements of a slice, where one place of the longest axis has fewer and there are enough places."""
-_CHOICES = 64
-"""Pairs of slices, or places, of which each change draws one."""
+_PAIRS, _TRIED, _FEWEST_PAIRS = 256, 64, 3
+"""Pairs of slices that are drawn; those of which it is looked whether they differ; what there must be of these."""
+_PLACES = 1024
+"""Places of a step that are drawn."""
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By bytes of an element: every dtype is moved as numbers that are moved everywhere."""
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -28,42 +31,59 @@ _WITHOUT_ARITHMETIC = {torch.complex32, *(getattr(torch, name) for name in dir(t
 _NEARLY = 1e-3
 """Of the largest element: what a product of a matrix and its transpose may lack to be symmetric."""
 _ROWS = 8
+"""Of a symmetric matrix that are looked at, and pairs of them; pairs at least, however large slices are."""
 _AT_ONCE = 1 << 24
-_draw = random.Random()
-"""Of its own: candidates may seed the one that everybody shares."""
+_draw = random.SystemRandom()
+"""Candidates may seed any other, and processes that were forked share it."""
 _select, _put, _copy = torch.index_select, torch.Tensor.index_copy_, torch.Tensor.copy_
 
 
 class Change(Protocol):
     """Of one input, another each time."""
 
-    def make(self, lasting: bool) -> None:
-        """Another one than before, which is put back first unless that was `lasting`: all is filled anew there."""
+    def make(self) -> None:
+        """Another one in place of the one before."""
+
+    def go_on(self) -> None:
+        """Another one on top of those before, where that is cheaper: what was there comes only with `filled`."""
 
     def put_back(self) -> None:
-        """Undo the last one, unless it was lasting."""
+        """Undo what `make` made."""
+
+    def filled(self) -> None:
+        """The whole input was written anew: there is nothing to undo."""
 
 
 class _Exchange:
     """Slices across some axes change places. Done twice it is undone."""
 
-    def __init__(self, tensor: torch.Tensor, axes: Sequence[int], pairs: torch.Tensor) -> None:
-        # Each row of `pairs` has the places of two slices, one half of it for each.
-        self._words, self._axes = _words(tensor), axes
-        there = pairs.to(tensor.device)
-        self._to, self._from = there.unbind(), there.roll(there.shape[1] // 2, 1).unbind()
-        self._choice, self._made = -1, False
+    def __init__(self, tensor: torch.Tensor, axes: Sequence[int], pairs: torch.Tensor, unlike: Sequence[int]) -> None:
+        # Each row of `pairs` has the places of two slices, one half of it for each; `unlike`: rows that matter.
+        self._words, self._axes, self._unlike = _words(tensor), axes, unlike
+        self._to, self._from = pairs, pairs.roll(pairs.shape[1] // 2, 1)
+        self._last = -1
+        self._made: list[int] = []
 
-    def make(self, lasting: bool) -> None:
+    def make(self) -> None:
         self.put_back()
-        self._choice = _another(len(self._to), self._choice)
-        self._exchange(self._choice)
-        self._made = not lasting
+        # One that certainly matters, and a second, so that hardly two calls ever find the same.
+        self._last = _another(len(self._unlike), self._last)
+        first = self._unlike[self._last]
+        self._made = [first, _another(len(self._to), first)]
+        for choice in self._made:
+            self._exchange(choice)
+
+    def go_on(self) -> None:
+        self._last = _another(len(self._unlike), self._last)
+        self._exchange(self._unlike[self._last])
 
     def put_back(self) -> None:
-        if self._made:
-            self._exchange(self._choice)
-            self._made = False
+        for choice in reversed(self._made):
+            self._exchange(choice)
+        self._made = []
+
+    def filled(self) -> None:
+        self._made = []
 
     def _exchange(self, choice: int) -> None:
         for axis in self._axes:
@@ -76,20 +96,27 @@ class _Step:
     def __init__(self, tensor: torch.Tensor, axis: int, places: Sequence[int]) -> None:
         self._tensor, self._axis, self._places = _words(tensor), axis, places
         self._was: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._choice = -1
+        self._last = -1
 
-    def make(self, lasting: bool) -> None:
+    def make(self) -> None:
         self.put_back()
-        self._choice = _another(len(self._places), self._choice)
-        at = self._places[self._choice]
+        self._last = _another(len(self._places), self._last)
+        at = self._places[self._last]
         part, following = self._tensor.narrow(self._axis, at, 1), self._tensor.narrow(self._axis, at + 1, 1)
-        self._was = None if lasting else (part, part.clone())
+        self._was = part, part.clone()
         _copy(part, following)
+
+    def go_on(self) -> None:
+        # A place that has taken the next one's values has no other to take.
+        self.make()
 
     def put_back(self) -> None:
         if self._was is not None:
             _copy(*self._was)
             self._was = None
+
+    def filled(self) -> None:
+        self._was = None
 
 
 def _another(count: int, before: int) -> int:
@@ -101,46 +128,59 @@ def _another(count: int, before: int) -> int:
 def changes_of(inputs: Sequence[torch.Tensor]) -> list[Change]:
     """Of floats, or where none can be changed, of integers and bools: these mean positions, labels and masks beside
     the floats that they are about."""
-    for inexact in (True, False):
-        kind = [tensor for tensor in inputs if _is_inexact(tensor) == inexact]
-        if found := [change for tensor in kind for change in _change_of(tensor)]:
-            return found
-    return []
+    floats = [tensor for tensor in inputs if _is_inexact(tensor)]
+    if found := [change for tensor in floats for change in _change_of(tensor)]:
+        return found
+    return list(_change_of_integers([tensor for tensor in inputs if not _is_inexact(tensor)]))
+
+
+def _change_of_integers(inputs: Sequence[torch.Tensor]) -> Iterator[Change]:
+    """Lengths go with the tokens that they count, starts with lengths: of several only the largest changes, if it is
+    the only one of its size and none that counts others."""
+    some = sorted((tensor for tensor in inputs if tensor.numel() >= FEWEST), key=lambda tensor: -tensor.numel())
+    if len(some) > 1 and (some[0].numel() == some[1].numel() or next(_ordered_axes(some[0]), None) is not None):
+        return
+    for tensor in some[:1]:
+        yield from _change_of(tensor)
 
 
 def _change_of(tensor: torch.Tensor) -> Iterator[Change]:
     if tensor.numel() < FEWEST or not _is_apart(tensor):
         return
-    longest = max(range(tensor.dim()), key=lambda axis: tensor.shape[axis])
-    for axis in _ordered_axes(tensor):
+    for axis in sorted(_ordered_axes(tensor), key=lambda axis: -tensor.shape[axis]):
         if places := _steps(tensor, axis):
             yield _Step(tensor, axis, places)
             return
+    longest = max(range(tensor.dim()), key=lambda axis: tensor.shape[axis])
     last = (tensor.dim() - 2, tensor.dim() - 1)
     axes = last if longest in last and _is_symmetric(tensor) else (longest,)
     if not _is_inexact(tensor) and not _is_one_kind(tensor, longest):
         return
-    if pairs := _pairs(tensor, axes):
-        yield _Exchange(tensor, axes, torch.tensor(pairs))
+    pairs = _pairs(tensor, axes)
+    unlike = _unlike(_words(tensor), axes, pairs)
+    if len(unlike) >= _FEWEST_PAIRS:
+        yield _Exchange(tensor, axes, pairs, unlike)
 
 
-def _pairs(tensor: torch.Tensor, axes: Sequence[int]) -> list[list[int]]:
-    """Places of two slices each that are not alike; empty where most are."""
-    words, axis, size = _words(tensor), axes[0], tensor.shape[axes[0]]
+def _pairs(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """Places of two slices each, a pair a row."""
+    size = tensor.shape[axes[0]]
     width = 1 if len(axes) > 1 else max(1, min(WIDTH * size // tensor.numel(), size // 4))
-    count = max(_ROWS, min(_CHOICES, _AT_ONCE // (width * (tensor.numel() // size))))
-    drawn = {tuple(sorted(_draw.sample(range(size // width), 2))) for _ in range(count)}
-    pairs = [[place * width + i for place in pair for i in range(width)] for pair in drawn]
+    drawn = list({tuple(sorted(_draw.sample(range(size // width), 2))) for _ in range(_PAIRS)})
+    begins = torch.tensor(drawn, device=tensor.device)
+    return (begins[:, :, None] * width + torch.arange(width, device=tensor.device)).flatten(1)
+
+
+def _unlike(words: torch.Tensor, axes: Sequence[int], pairs: torch.Tensor) -> list[int]:
+    """Rows of pairs, as far as it was looked, whose exchange makes something else."""
     if len(axes) > 1:
-        return [pair for pair in pairs if _differ(words, axes, pair)]
-    firsts, seconds = (torch.tensor([pair[half] for pair in pairs], device=words.device) for half in _halves(width))
-    unlike = _select(words, axis, firsts.flatten()) != _select(words, axis, seconds.flatten())
-    told = unlike.movedim(axis, 0).reshape(len(pairs), -1).any(1).tolist()
-    return [pair for pair, differs in zip(pairs, told, strict=True) if differs]
-
-
-def _halves(width: int) -> tuple[slice, slice]:
-    return slice(0, width), slice(width, 2 * width)
+        return [row for row, pair in enumerate(pairs[:_ROWS].tolist()) if _differ(words, axes, pair)]
+    axis, width = axes[0], pairs.shape[1] // 2
+    tried = max(_ROWS, min(_TRIED, _AT_ONCE // (width * (words.numel() // words.shape[axis]))))
+    firsts, seconds = (half.flatten() for half in pairs[:tried].split(width, 1))
+    differs = _select(words, axis, firsts) != _select(words, axis, seconds)
+    told = differs.movedim(axis, 0).reshape(min(tried, len(pairs)), -1).any(1)
+    return [row for row, unlike in enumerate(told.tolist()) if unlike]
 
 
 def _differ(words: torch.Tensor, axes: Sequence[int], pair: Sequence[int]) -> bool:
@@ -157,8 +197,10 @@ def _steps(tensor: torch.Tensor, axis: int) -> list[int]:
     many there are."""
     plain, count = _comparable(tensor), tensor.shape[axis] - 2
     differ = plain.narrow(axis, 1, count) != plain.narrow(axis, 2, count)
-    found = [1 + place for place in differ.movedim(axis, 0).reshape(count, -1).any(1).nonzero().flatten().tolist()]
-    return _draw.sample(found, min(len(found), _CHOICES))
+    found = differ.movedim(axis, 0).reshape(count, -1).any(1).nonzero().flatten()
+    if len(found) > _PLACES:
+        found = found[torch.tensor(_draw.sample(range(len(found)), _PLACES), device=found.device)]
+    return [1 + place for place in found.tolist()]
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor:
@@ -188,7 +230,7 @@ def _is_one_kind(tensor: torch.Tensor, longest: int) -> bool:
     others = [axis for axis in range(tensor.dim()) if axis != longest]
     if all(2 * tensor.shape[axis] <= tensor.shape[longest] for axis in others):
         return True
-    tops = _comparable(tensor).to(torch.int64).amax(others)
+    tops = _comparable(tensor).amax(others).to(torch.int64)
     return bool(2 * tops.min() >= tops.max())
 
 

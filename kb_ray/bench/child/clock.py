@@ -3,7 +3,7 @@
 A wall clock sees Python and the launch queue too, which event times do not; over two runs of repeated calls
 the fixed part cancels, and what is left per call can only be longer than the GPU takes. The candidate cannot
 make it shorter than its work is. Only where the clocks are apart, what the host spends on inputs between two calls is
-taken off, though a GPU that is busy meanwhile hides it: a false claim may be that much larger, some hundredths of a
+taken off, though a GPU that is busy meanwhile may hide it: a false claim may be that much larger, some hundredths of a
 millisecond an input. How calls are repeated is the caller's.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kb_ray.bench.child.changes import changes_of
+from kb_ray.bench.child.rotation import Vary
 from kb_ray.bench.child.strides import duplicate, fill
 
 SPAN_MS = 5.0
@@ -70,14 +71,13 @@ def put_back_ms(inputs: Sequence[torch.Tensor]) -> float:
     return min(float(start.elapsed_time(end)) for start, end in itertools.pairwise(events))
 
 
-def varying_ms(inputs: Sequence[torch.Tensor]) -> float:
-    """Milliseconds that the host spends on changing elements of such inputs before a repeated call, at least."""
+def varying_ms(inputs: Sequence[torch.Tensor], how: Vary) -> float:
+    """Milliseconds that changing elements of such inputs before a repeated call takes, at least."""
     changes = changes_of([duplicate(tensor) for tensor in inputs])
 
     def vary(calls: int) -> None:
         for _ in range(calls):
-            for change in changes:
-                change.make(lasting=True)
+            how(changes)
         torch.cuda.synchronize()
 
     vary(FEWEST)

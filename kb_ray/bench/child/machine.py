@@ -24,7 +24,7 @@ _XID_EVENTS = 8
 _TIMED_OUT = 10
 _WAIT_MS = 5000
 _MOST_PROCESSES = 1024
-_TRIED_BYTES = 256 << 20
+_TRIED_BYTES, _TRIALS = 256 << 20, 5
 _UNKNOWN = (1 << 64) - 1
 """What the driver says of a process's memory where it does not tell."""
 _THROTTLE = {
@@ -183,15 +183,8 @@ class Machine:
     def tells_whose(self) -> bool:
         """Whether what this process takes shows in `held_bytes`: many containers list no processes, or numbers of
         another namespace, by which nobody could be found."""
-        if self._nvml is None:
-            return False
-        torch.cuda.empty_cache()
-        before = self._nvml.held_bytes()
-        block = torch.empty(_TRIED_BYTES, dtype=torch.uint8, device="cuda")
-        after = self._nvml.held_bytes()
-        del block
-        torch.cuda.empty_cache()
-        return before is not None and after is not None and after - before >= _TRIED_BYTES
+        # What ends meanwhile gives memory back: one trial alone may not show it.
+        return self._nvml is not None and any(_shows(self._nvml) for _ in range(_TRIALS))
 
     def watch_xids(self, told: Callable[[int], None]) -> bool:
         """Call `told` with each Xid from now on; False where none will ever come."""
@@ -212,3 +205,17 @@ class Machine:
                 "throttle": self._nvml.throttle(),
             }
         )
+
+
+def _shows(nvml: Nvml) -> bool:
+    """Whether memory that is taken here is listed as held by somebody."""
+    torch.cuda.empty_cache()
+    before = nvml.held_bytes()
+    try:
+        block = torch.empty(_TRIED_BYTES, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return False
+    after = nvml.held_bytes()
+    del block
+    torch.cuda.empty_cache()
+    return before is not None and after is not None and after - before >= _TRIED_BYTES

@@ -23,6 +23,7 @@ from kb_ray.bench.child.looks import SLOT, Looks
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.quiet import is_quiet
 from kb_ray.bench.child.references import References, calls_of
+from kb_ray.bench.child.rotation import again, anew, on_top
 from kb_ray.bench.child.timing import ratio, summary
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
@@ -184,10 +185,9 @@ class Measurement:
         """What lies between two repeated calls and is no one's work: changing inputs, and putting back what calls
         change."""
         with self._still():
-            spent = varying_ms(self.cases[0].inputs)
             if mutates(self.cases):
-                spent += min(put_back_ms(case.inputs) for case in self.cases)
-            return spent
+                return min(put_back_ms(case.inputs) for case in self.cases) + varying_ms(self.cases[0].inputs, anew)
+            return varying_ms(self.cases[0].inputs, on_top if len(self.cases) > 1 else again)
 
     def _repeat_kernel(self, calls: int) -> None:
         """So many calls. That they are over is not only said: the GPU has nothing more to do."""

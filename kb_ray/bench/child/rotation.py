@@ -1,18 +1,18 @@
 """Inputs of timed calls: several sets of values that take turns in one piece of memory.
 
-So that neither an address nor what was computed for an earlier call says anything about the next one: every call finds
-other values; where outputs are looked at afterwards, those of the set itself. Does no timing.
+So that neither an address nor what was computed for an earlier call says anything about the next one: hardly two calls
+find the same values; where outputs are looked at afterwards, those of the set itself. Does no timing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.changes import changes_of
+from kb_ray.bench.child.changes import Change, changes_of
 from kb_ray.bench.child.strides import duplicate, fill
 from kb_ray.bench.child.tree import unflatten
 
@@ -49,11 +49,13 @@ class Rotation:
         if self._moving:
             for target, source in zip(self._work[index], self._sets[index].tensors, strict=True):
                 fill(target, source)
-        for change in self._changes[index]:
-            if looked_at:
+            for change in self._changes[index]:
+                change.filled()
+        if not looked_at:
+            again(self._changes[index])
+        elif not self._moving:
+            for change in self._changes[index]:
                 change.put_back()
-            else:
-                change.make(lasting=self._moving)
 
     def vary(self, call: int, looked_at: bool) -> None:
         """As `prepare`, at the cost of a few elements: a call that is not looked at finds what lies there, changed.
@@ -63,8 +65,31 @@ class Rotation:
         if looked_at or self._mutated:
             self.prepare(call, looked_at)
             return
-        for change in self._changes[call % len(self._sets)]:
-            change.make(lasting=self._moving)
+        changes = self._changes[call % len(self._sets)]
+        on_top(changes) if self._moving else again(changes)
+
+
+Vary = Callable[[Sequence[Change]], None]
+"""How a call's inputs become others than those before."""
+
+
+def anew(changes: Sequence[Change]) -> None:
+    """What was just filled with a set's values."""
+    for change in changes:
+        change.filled()
+        change.make()
+
+
+def again(changes: Sequence[Change]) -> None:
+    """A set where it is, with which the next call begins again."""
+    for change in changes:
+        change.make()
+
+
+def on_top(changes: Sequence[Change]) -> None:
+    """What lies there, until it is filled."""
+    for change in changes:
+        change.go_on()
 
 
 def _kinds(tensors: Sequence[torch.Tensor]) -> list[Any]:

@@ -45,8 +45,10 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Driver], Machine]:
             driver.own += size
             return object()
 
-        cuda = SimpleNamespace(empty_cache=lambda: None)
-        monkeypatch.setattr(machine, "torch", SimpleNamespace(empty=empty, uint8=None, cuda=cuda))
+        played = SimpleNamespace(
+            empty=empty, uint8=None, cuda=SimpleNamespace(empty_cache=lambda: None), OutOfMemoryError=MemoryError
+        )
+        monkeypatch.setattr(machine, "torch", played)
         found = Machine.__new__(Machine)
         found._nvml = nvml(driver)
         return found
@@ -66,6 +68,29 @@ def test_where_the_driver_does_not_tell_nothing_is_known(driver: Driver) -> None
 
 def test_a_driver_that_lists_this_process_tells_whose_memory_it_is(on: Callable[[Driver], Machine]) -> None:
     assert on(Driver([MIB])).tells_whose()
+
+
+def test_memory_that_others_give_back_meanwhile_hides_it_once_at_most(on: Callable[[Driver], Machine]) -> None:
+    driver = Driver([400 * MIB])
+    whole, looks = driver.nvmlDeviceGetComputeRunningProcesses_v3, iter(range(9))
+
+    def ending(*arguments: Any) -> int:
+        if next(looks) == 1:
+            driver.others.clear()
+        return whole(*arguments)
+
+    driver.nvmlDeviceGetComputeRunningProcesses_v3 = ending  # type: ignore[method-assign]
+    assert on(driver).tells_whose()
+
+
+def test_a_card_without_room_tells_nothing(on: Callable[[Driver], Machine]) -> None:
+    full = on(Driver([]))
+
+    def empty(*_: Any, **__: Any) -> object:
+        raise MemoryError
+
+    machine.torch.empty = empty
+    assert not full.tells_whose()
 
 
 def test_one_that_lists_others_only_or_nobody_does_not(on: Callable[[Driver], Machine]) -> None:

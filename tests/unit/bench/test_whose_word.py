@@ -141,10 +141,11 @@ async def test_a_service_of_before_the_mark_is_understood(play: Play) -> None:
     assert await clock.evaluate() == {"status": "ok"}
 
 
-def test_a_page_in_place_of_a_verdict_is_told_at_once() -> None:
-    page = httpx.MockTransport(lambda _: httpx.Response(200, text="<html>Log in to go on</html>"))
+@pytest.mark.parametrize("page", ["<html>Log in to go on</html>", '["Log in"]', "null"])
+def test_something_else_than_a_verdict_is_told_at_once(page: str) -> None:
+    answers = httpx.MockTransport(lambda _: httpx.Response(200, text=page))
     with (
-        BenchClient("http://bench:8100", transport=page) as there,
-        pytest.raises(ConfigError, match=r"bench:8100/evaluate answers with a page in place of a verdict.*Log in"),
+        BenchClient("http://bench:8100", transport=answers) as there,
+        pytest.raises(ConfigError, match=r"bench:8100/evaluate answers with something else than a verdict: 200 "),
     ):
         there.evaluate(**arguments())
