@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from deployments.adapters import with_adapter
 from deployments.arguments import Options, Variables, argument_faults, checked
-from kb_ray import local_checkpoints, serve_weights
+from kb_ray import local_checkpoints, serve_engine, serve_weights
 from kb_ray.errors import ConfigError
 from kb_ray.serve_fields import accelerator_faults, deployment_faults, lora_faults, secret_variables
 
@@ -116,17 +116,30 @@ def parse(args: dict[str, Any]) -> AppArgs:
 def faults(args: Any) -> Iterator[str]:
     """One line for each argument that this application, Serve or Ray does not know or cannot use. Imports Ray."""
     yield from argument_faults(AppArgs, args)
+    for where, model in _models(args):
+        # Another kind of value is told above.
+        if isinstance(model.get("accelerator"), str):
+            yield from accelerator_faults(model["accelerator"], f"{where}.accelerator")
+        if isinstance(model.get("deployment"), Mapping):
+            yield from deployment_faults(model["deployment"], f"{where}.deployment")
+        if isinstance(model.get("lora"), Mapping):
+            yield from lora_faults(model["lora"], f"{where}.lora")
+
+
+def engine_faults(args: Any) -> Iterator[str]:
+    """One line for each name under a model's `engine` that the vLLM here does not know; serve_engine.NotAsked where it
+    cannot be asked."""
+    for where, model in _models(args):
+        if isinstance(model.get("engine"), Mapping):
+            yield from serve_engine.faults(model["engine"], f"{where}.engine")
+
+
+def _models(args: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The place of each model in `args`, and its arguments, as far as they are such."""
     models = args.get("models") if isinstance(args, Mapping) else None
     for number, model in enumerate(models if isinstance(models, list) else ()):
         if isinstance(model, Mapping):
-            where = f"models.{number}"
-            # Another kind of value is told above.
-            if isinstance(model.get("accelerator"), str):
-                yield from accelerator_faults(model["accelerator"], f"{where}.accelerator")
-            if isinstance(model.get("deployment"), Mapping):
-                yield from deployment_faults(model["deployment"], f"{where}.deployment")
-            if isinstance(model.get("lora"), Mapping):
-                yield from lora_faults(model["lora"], f"{where}.lora")
+            yield f"models.{number}", model
 
 
 def weights_faults(args: dict[str, Any]) -> Iterator[ConfigError]:

@@ -1,13 +1,15 @@
-"""`python -m deployments.when_served URL COMMAND ...`: waits until a model is served at URL, then becomes COMMAND.
+"""`python -m deployments.when_served URL COMMAND ...`: waits until what is served at URL answers, then becomes COMMAND.
 
 `serve deploy` returns before nodes have come and weights are loaded; a run that is started meanwhile finds no model and
-ends. Exit code: COMMAND's, 1 where no model came within `--minutes`, 2 for unusable input. Knows nothing of runs.
+ends. Models are listed before they can answer, so each is asked for one token. Exit code: COMMAND's, 1 where no model
+came within `--minutes`, 2 for unusable input. Knows nothing of runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import os
 import shutil
 import sys
@@ -15,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kb_ray.env_vars import VLLM_API_KEY
 from kb_ray.errors import ConfigError, InfraError, KbRayError
@@ -30,10 +32,13 @@ _ANSWER_S = 30.0
 """An application whose models still load takes a request and answers it later, or never."""
 _FINAL = frozenset({400, 401, 403})
 """Statuses that waiting does not change."""
+_NOT_YET = frozenset({404, 408, 409, 425, 429})
+"""Of a model, beside those from 500 on. Whatever else it refuses, it is there: the command is told why."""
 
 
 def wait(url: str, seconds: float) -> None:
-    """Returns once `url` lists a model; it ends in /v1. ConfigError where it never will, InfraError after `seconds`."""
+    """Returns once all models that `url` lists answer; it ends in /v1. ConfigError where they never will, InfraError
+    after `seconds`."""
     give_up, tell = time.monotonic() + seconds, 0.0
     while (why := _lacking(url)) is not None:
         now = time.monotonic()
@@ -46,12 +51,9 @@ def wait(url: str, seconds: float) -> None:
 
 
 def _lacking(url: str) -> str | None:
-    """Why there is no model yet; None where there is one. ConfigError where waiting changes nothing."""
-    key = _key()
+    """Why there is no model yet; None where all are there. ConfigError where waiting changes nothing."""
     try:
-        request = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"} if key else {})
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:
-            return None if wire.models(response.read()) else "it lists no model"
+        listed = [model.model for model in wire.models(_asked(f"{url}/models")) if model.adapter_of is None]
     except urllib.error.HTTPError as error:
         if error.code in _FINAL:
             raise ConfigError(f"{url}/models gives status {error.code}: the address and {VLLM_API_KEY}?") from None
@@ -60,11 +62,40 @@ def _lacking(url: str) -> str | None:
         return str(error)
     except (http.client.InvalidURL, ValueError) as error:
         raise ConfigError(f"{url} is no address of a model server ({error}): http://HOST:8000/v1") from None
-    except http.client.HTTPException as error:
+    except (http.client.HTTPException, OSError) as error:
+        return _said(error)
+    if not listed:
+        return "it lists no model"
+    silent = ((model, _silence(url, model)) for model in listed)
+    return next((f"{model} is listed and does not answer yet: {why}" for model, why in silent if why), None)
+
+
+def _silence(url: str, model: str) -> str | None:
+    """Why a model gives no answer yet; None where it does."""
+    body = {"model": model, "messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
+    try:
+        _asked(f"{url}/chat/completions", body)
+    except urllib.error.HTTPError as error:
+        return f"status {error.code}" if error.code >= 500 or error.code in _NOT_YET else None
+    except (http.client.HTTPException, OSError) as error:
+        return _said(error)
+    return None
+
+
+def _asked(address: str, body: dict[str, Any] | None = None) -> bytes:
+    headers = {"Authorization": f"Bearer {key}"} if (key := _key()) else {}
+    data = None if body is None else json.dumps(body).encode()
+    if data is not None:
+        headers["Content-Type"] = "application/json"
+    with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=_ANSWER_S) as response:
+        return bytes(response.read())
+
+
+def _said(error: http.client.HTTPException | OSError) -> str:
+    if isinstance(error, http.client.HTTPException):
         # A port that speaks no HTTP, or an answer that was broken off: what is behind it is still coming up.
         return f"no whole HTTP answer: {' '.join(str(error).split()) or type(error).__name__}"
-    except OSError as error:
-        return str(getattr(error, "reason", error))
+    return str(getattr(error, "reason", error))
 
 
 def _key() -> str:

@@ -1,6 +1,6 @@
 # Bench nodes: Ray, kb_ray's verifier, and a torch and triton of its own. Strangers' code runs in it: it has no
 # credentials, no cloud tools, no sudo, and a user without rights.
-#   docker build -f docker/bench.Dockerfile -t YOUR-REGISTRY/kb-ray-bench:0.1.0 .
+#   docker build -f docker/bench.Dockerfile -t YOUR-REGISTRY/kb-ray-bench:0.1.0 .     Never built: docs/cluster.md
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS wheel

@@ -1,5 +1,5 @@
 # The head and the nodes that serve models: Ray, vLLM and kb_ray. The driver of a run works here too.
-#   docker build -f docker/serve.Dockerfile -t YOUR-REGISTRY/kb-ray-serve:0.1.0 .
+#   docker build -f docker/serve.Dockerfile -t YOUR-REGISTRY/kb-ray-serve:0.1.0 .     Never built: docs/cluster.md
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS wheel

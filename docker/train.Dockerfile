@@ -1,5 +1,5 @@
 # Nodes that train: Ray, torch, transformers, PEFT and kb_ray.
-#   docker build -f docker/train.Dockerfile -t YOUR-REGISTRY/kb-ray-train:0.1.0 .
+#   docker build -f docker/train.Dockerfile -t YOUR-REGISTRY/kb-ray-train:0.1.0 .     Never built: docs/cluster.md
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS wheel

@@ -43,7 +43,7 @@ from kb_ray.traces.layout import (
 from kb_ray.traces.reading import Survey, altered, manifest_of, read_file, survey
 from kb_ray.traces.resume import read_columns
 from kb_ray.traces.schema import SCHEMA
-from kb_ray.traces.store import LocalStore, Store, open_store
+from kb_ray.traces.store import LocalStore, Store, open_store, open_to_read
 from kb_ray.traces.views import load_dataset_line
 
 ROWS_PER_FILE = 4000
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         load_dotenv()
         options = parse_options(CompactOptions, sys.argv[1:] if argv is None else argv)
-        store = open_store(options.store)
+        store = open_to_read(options.store)
         manifest = compact(
             store,
             rows_per_file=options.rows_per_file,

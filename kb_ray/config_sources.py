@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -26,7 +27,7 @@ from kb_ray.env_vars import ALIASES, SETTING_PREFIX, load_dotenv
 from kb_ray.errors import ConfigError
 from kb_ray.flag_parser import FlagParser
 from kb_ray.plain_yaml import load_yaml
-from kb_ray.setting_names import flag, groups, known, mistake, nearest, own_flags
+from kb_ray.setting_names import flag, groups, known, misspelt_variable, mistake, nearest, own_flags
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -38,13 +39,18 @@ class _Value:
     """How the user named it: `--max-turns`, `KB_RAY_MAX_TURNS`, `run.yaml: max_turns`."""
 
 
-def parse_command(model: type[Config], argv: Sequence[str], *, prog: str) -> Config:
+def parse_command(
+    model: type[Config], argv: Sequence[str], *, prog: str, warn: Callable[[str], None] | None = None
+) -> Config:
     """The config that `argv`, its --config file, the environment and defaults amount to.
 
-    Raises ConfigError with one line naming the setting as the user wrote it. `--help` prints and exits.
+    Raises ConfigError with one line naming the setting as the user wrote it. `--help` prints and exits. `warn` is
+    told of variables that look like a setting's name misspelt; by default stderr is.
     """
     load_dotenv()
     flags = _flag_values(model, argv, prog)
+    for line in _misspelt_variables(model, os.environ):
+        (warn or _to_stderr)(line)
     config_file = flags.pop("config", None)
     overrides = flags.pop("set", None)
     layers = [_environment(model, os.environ)]
@@ -142,6 +148,17 @@ def _environment(model: type[BaseModel], environ: Mapping[str, str]) -> dict[str
                 found[name] = _Value(_from_text(field, environ[variable], variable), variable)
                 break
     return found
+
+
+def _misspelt_variables(model: type[BaseModel], environ: Mapping[str, str]) -> Iterator[str]:
+    """No errors: what is far from a setting here may be one there, or somebody else's."""
+    for variable in sorted(name for name in environ if name.startswith(SETTING_PREFIX) and environ[name]):
+        if meant := misspelt_variable(variable, model):
+            yield f"warning: {variable} is no setting and does nothing; did you mean {meant}?"
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _yaml_file(model: type[BaseModel], path: Path) -> dict[str, _Value]:

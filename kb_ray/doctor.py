@@ -157,9 +157,13 @@ def _package(name: str, advice: str) -> tuple[str, str]:
     return version, ""
 
 
+def _gpus() -> str:
+    """A line for each, empty without."""
+    return _run(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+
+
 def _gpu() -> tuple[str, str]:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    answer = _run(query)
+    answer = _gpus()
     if not answer:
         raise _Lacking("none", "kernels are checked in Triton's interpreter on the CPU and not timed")
     return "; ".join(answer.splitlines()), ""
@@ -167,12 +171,13 @@ def _gpu() -> tuple[str, str]:
 
 def _sandbox() -> tuple[str, str]:
     # Asked in a process of its own: entering a sandbox cannot be undone.
-    probe = "from kb_ray.bench import sandbox; print(sandbox.level())"
+    probe = f"from kb_ray.bench.level import level; print(level({bool(_gpus())}))"
     level = _run([sys.executable, "-c", probe], cwd=Path(__file__).parent.parent)
     if not level:
         raise _Lacking("cannot be entered", "pip install 'kb-ray[bench]' and libseccomp2, on Linux 5.13 or later")
-    advice = "candidates are less confined here than they could be" if level == "none" else ""
-    return level, advice
+    if missing := " and ".join(part for part in ("landlock", "seccomp") if part not in level):
+        return level, f"candidates are less confined here than they could be, without {missing}: see docs/security.md"
+    return level, ""
 
 
 def _model(config: DoctorConfig) -> tuple[str, str]:

@@ -34,7 +34,7 @@ from kb_ray.report import write_page
 from kb_ray.running import exit_code_of, run
 from kb_ray.traces.reading import Survey
 from kb_ray.traces.resume import finished
-from kb_ray.traces.store import local_path, open_store
+from kb_ray.traces.store import local_path, open_store, open_to_read
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +66,7 @@ async def _evaluate(options: EvaluateOptions) -> int:
                 "there yet: the last shard to end evaluates all, and so does the same command without --shard"
             )
             return 0
-    store = open_store(options.source_store or options.output)
+    store = open_to_read(options.source_store or options.output)
     evaluated = evaluate_store(store, options, wanted, chosen)
     _tell(evaluated, options)
     for path in shelf.clear(options.results_folder, evaluated.results.measured()):
@@ -120,7 +120,7 @@ async def _compare(options: EvaluateOptions, given: Collection[str]) -> int:
     if all(map(is_store, sides)):
         check_stores_only(given)
     # A store that cannot be used is told before a checkpoint takes hours.
-    known = {uri: read_outcomes(open_store(uri), options) for name, uri in sides.items() if is_store(name)}
+    known = {uri: read_outcomes(open_to_read(uri), options) for name, uri in sides.items() if is_store(name)}
     for name, uri in sides.items():
         if uri in known:
             continue

@@ -22,7 +22,7 @@ from kb_ray.flag_parser import FlagParser
 from kb_ray.statuses import Status
 from kb_ray.tasks.quality import FLAGS
 from kb_ray.traces.reading import Survey, survey
-from kb_ray.traces.store import local_path, open_store
+from kb_ray.traces.store import local_path, open_to_read
 
 _FORMS = {
     "keep": ("sft",), "target_speedup": ("sft",), "conversation": ("sft",), "reasoning": ("sft", "preference"),
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_dotenv()
         given = _parser().parse_args(arguments)
         options = _options(given)
-        folder, store = local_path(given.output or f"exports/{options.view}"), open_store(given.store)
+        folder, store = local_path(given.output or f"exports/{options.view}"), open_to_read(given.store)
         files.apart(folder, store.uri)
         files.check(folder.absolute(), overwrite=given.overwrite)
         if given.push_to_hub:

@@ -18,14 +18,22 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from kb_ray import env_vars
+from kb_ray import cluster, env_vars
 
 Format = Literal["text", "json"]
 _HIDDEN = "***"
 _SHORTEST_SECRET = 6
 """Shorter values are no secrets worth the name, and would be found inside ordinary words."""
-_TELLING = re.compile(r"(?i)(\bbearer\s+)[^\s\"',]+|(://[^/\s:@]+:)[^\s@/]+(?=@)")
-"""A bearer token, or the password in a URL."""
+_TELLING = re.compile(
+    r"""(?ix)
+    ( \bauthorization[\\"']*\s*[:=]\s*[\\"']*(?:(?:basic|bearer|token|apikey)\s+)?
+      | \bx-[\w-]*(?:key|token)[\\"']*\s*[:=]\s*[\\"']*
+      | \bbearer\s+ ) [^\s\\"',]+
+    | ( [?&][\w.-]*(?:key|token|secret|password|passwd|signature|credential)= ) [^\s"'&\#,]+
+    | ( ://[^/\s:@]+: ) [^\s@/]+ (?=@)
+    """
+)
+"""What a header of a request brings to be let in, a key or token in a query, or the password in a URL."""
 _log = logging.getLogger("kb_ray")
 _episode: ContextVar[str | None] = ContextVar("kb_ray_episode", default=None)
 
@@ -39,10 +47,11 @@ class _Saying:
 
 
 def setup(wanted: Format, *secrets: str | None) -> None:
-    """From now on this process speaks so. `secrets` are hidden, as is what the environment holds of them."""
+    """From now on this process speaks so. `secrets` are hidden, as are those in the environment and the cluster's
+    token, which Ray reads from a file too."""
     _Saying.format = wanted
     named = (os.environ.get(name) for name in env_vars.SECRETS)
-    known = {value for value in (*secrets, *named) if value and len(value) >= _SHORTEST_SECRET}
+    known = {value for value in (*secrets, *named, cluster.token()) if value and len(value) >= _SHORTEST_SECRET}
     _Saying.secrets = tuple(sorted(known, key=len, reverse=True))
     _OUTPUT.setFormatter(JsonLines() if wanted == "json" else Text())
     root = logging.getLogger()
@@ -97,7 +106,7 @@ def hide(text: str) -> str:
     """`text` without the secrets that this process knows, and without what looks like one."""
     for secret in _Saying.secrets:
         text = text.replace(secret, _HIDDEN)
-    return _TELLING.sub(lambda found: (found[1] or found[2]) + _HIDDEN, text)
+    return _TELLING.sub(lambda found: (found[1] or found[2] or found[3]) + _HIDDEN, text)
 
 
 class Text(logging.Formatter):

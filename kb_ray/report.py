@@ -26,7 +26,7 @@ from kb_ray.reporting.live import LivePage, live_server
 from kb_ray.reporting.writing import EPISODES_SHOWN, Report, make_report
 from kb_ray.score.summary import Summary
 from kb_ray.traces.reading import Survey, survey
-from kb_ray.traces.store import Store, local_path, open_store
+from kb_ray.traces.store import Store, local_path, open_store, open_to_read
 
 PAGE_NAME = "report.html"
 _PORT = 8790
@@ -64,8 +64,8 @@ class ReportOptions(BaseModel):
     """Show the page in the browser."""
     live: bool = False
     """Serve the page on this machine, made again as the run goes on, until Ctrl-C. Writes no file."""
-    port: int = Field(_PORT, ge=0, le=65535)
-    """Port of --live on 127.0.0.1; 0 takes a free one."""
+    port: int | None = Field(None, ge=0, le=65535)
+    """Port of --live on 127.0.0.1, 8790 unless named; 0 takes a free one."""
 
     def check(self) -> None:
         """ConfigError where settings exclude each other, or would make a folder of the name `s3:`."""
@@ -73,7 +73,7 @@ class ReportOptions(BaseModel):
         named = {flag: path for flag, path in places.items() if path is not None}
         if self.live and named:
             raise ConfigError(f"--live and {' and '.join(named)} exclude each other: a live page writes no file")
-        if not self.live and self.port != _PORT:
+        if not self.live and self.port is not None:
             raise ConfigError("--port: only a page of --live is served")
         for flag, path in named.items():
             if path.parts and path.parts[0].endswith(":"):
@@ -97,7 +97,7 @@ def write_report(
     ConfigError for a store that is empty, damaged or of a newer schema, and where `path` cannot be written.
     StoreError where the store fails.
     """
-    opened = open_store(store) if isinstance(store, str) else store
+    opened = open_to_read(store) if isinstance(store, str) else store
     if plots is not None:
         check_available()
     attempts = counted(survey(opened, skip_corrupt=skip_corrupt))
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(options: ReportOptions) -> int:
-    store = open_store(options.store)
+    store = open_to_read(options.store)
     here = Path() if store.uri.startswith("s3://") else Path(store.uri)
     path = options.output or here / PAGE_NAME
     if path.is_dir():
@@ -187,9 +187,10 @@ def _write(options: ReportOptions) -> int:
 
 
 def _serve(options: ReportOptions) -> int:
+    # Of a run that has yet to begin it is made again when there is something to show.
     store = open_store(options.store)
-
-    server = live_server(LivePage(store, lambda mark: live_page(store, mark, options)), options.port)
+    port = _PORT if options.port is None else options.port
+    server = live_server(LivePage(store, lambda mark: live_page(store, mark, options)), port)
     url = f"http://127.0.0.1:{server.server_port}/"
     print(f"{store.uri}: {url} until Ctrl-C", flush=True)
     if options.open:

@@ -15,13 +15,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kb_ray import cluster, serve_checkpoint, serve_family
+from kb_ray import cluster, serve_check, serve_checkpoint, serve_family
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import ConfigError, InfraError, KbRayError
 from kb_ray.exiting import end, sigterm_as_ctrl_c
 from kb_ray.flag_parser import FlagParser
 from kb_ray.serve_address import check_port, http_options, url
-from kb_ray.serve_file import check, faults, find, module_of, read, weights_faults
+from kb_ray.serve_file import check, find, module_of, read, weights_faults
 from kb_ray.serve_needs import grows, missing, needs
 from kb_ray.serve_waiting import await_answer, await_running, stop
 from kb_ray.serve_weights import NotHere
@@ -54,6 +54,7 @@ def deploy(config: dict[str, Any], *, host: str | None = None, port: int | None 
     check_port(config["http_options"]["host"], config["http_options"]["port"])
     alone = _is_alone()
     _check_weights(config, alone=alone)
+    serve_check.check_engine(config)
     _try_builds(config, alone=alone)
     try:
         started = time.time()
@@ -192,8 +193,8 @@ def _parser() -> FlagParser:
     parser.add_argument("--port", type=int, help="port to listen on (default: the file's)")
     parser.add_argument(
         "--check", action="store_true",
-        help="only read the file: a line for each thing wrong in it and exit code 2, else 0; names under `engine` are "
-        "vLLM's to know and not looked at",
+        help="only read the file: a line for each thing wrong in it and exit code 2, else 0; of `engine` the names of "
+        "arguments and parsers, where this Python has vLLM to ask, and no values",
     )  # fmt: skip
     parser.add_argument("--ray-address", help="host:port of the cluster to join (default: as Ray finds it)")
     return parser
@@ -208,21 +209,6 @@ def _named(model: str, base: str | None) -> dict[str, Any]:
     if base is not None:
         raise ConfigError(f"--base is of a checkpoint, and {model} is a deployment: its file names its `source`")
     return read(find(model))
-
-
-def _checked(config: dict[str, Any]) -> int:
-    """Says all that is wrong with a file; the exit code."""
-    found = list(faults(config))
-    for fault in [] if found else weights_faults(config):
-        if isinstance(fault, NotHere):
-            # A file for a cluster may be looked at anywhere.
-            print(f"note: {fault}, if it is to be served on this machine", flush=True)
-        else:
-            found.append(str(fault))
-    for line in found:
-        print(f"error: {line}", file=sys.stderr)
-    print("nothing is wrong with it" if not found else f"{len(found)} to mend", flush=True)
-    return 2 if found else 0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -243,7 +229,7 @@ def _run(arguments: argparse.Namespace) -> int:
     config = _named(arguments.model, arguments.base)
     cluster.prepare_environment()
     if arguments.check:
-        return _checked(config)
+        return serve_check.told(config)
     check(config)
     _check_vllm(config)
     http = http_options(config, arguments.host, arguments.port)

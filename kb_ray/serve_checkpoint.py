@@ -22,8 +22,12 @@ _CPU_DEPLOYMENT = "smollm2_cpu"
 """What vLLM needs on a CPU is taken from it."""
 _NODES = {"kb-pool": "!in(bench, train)"}
 """Where the front runs: images of bench and train nodes have no vLLM."""
-_ON_GPU = {"deployment": {"graceful_shutdown_timeout_s": 900}}
-"""Arguments of a model on a GPU. A replica that leaves finishes its answers: 32,768 tokens at 40 a second."""
+_ON_GPU = {
+    "engine": {"max_num_seqs": 256},
+    "deployment": {"max_ongoing_requests": 256, "graceful_shutdown_timeout_s": 900},
+}
+"""Arguments of a model on a GPU. It lets in as many as vLLM takes up at once; a replica that leaves finishes their
+answers: 32,768 tokens at 40 a second."""
 _S3 = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE")
 """Variables that say where S3 is and are no secrets. Replicas, which fetch the adapter, need them too."""
 _PATHS = ("/", "./", "../", "~")

@@ -5,7 +5,6 @@ Yields one line for each fault. Knows neither whole files nor the arguments of a
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
@@ -13,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from kb_ray.env_vars import SECRETS
+from kb_ray.setting_names import near
 
 _SECRET = re.compile(r"(^|_)(API_?KEY|KEY|PASSPHRASE|PASSWD|PASSWORD|SECRET|TOKEN)$")
 _LOGIN_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
@@ -34,9 +34,8 @@ def _unknown_names(part: Any, known: Iterable[str], where: str) -> Iterator[str]
 def nearest(name: object, known: Iterable[str]) -> str:
     """What was meant by a name that is not `known`, else all that are."""
     known = sorted(known)
-    by_small = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(str(name).lower(), by_small, n=1)
-    return f"did you mean {by_small[close[0]]}?" if close else f"known: {', '.join(known)}"
+    meant = near(str(name), known)
+    return f"did you mean {meant}?" if meant else f"known: {', '.join(known)}"
 
 
 def accelerator_faults(kind: str, where: str) -> Iterator[str]:

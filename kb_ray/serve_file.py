@@ -7,7 +7,6 @@ applications in a file are: one whose module has a function `faults` says with i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 from kb_ray.errors import ConfigError
 from kb_ray.serve_address import PORTS
 from kb_ray.serve_fields import invalid, nested_faults, secrets_within, unknown
+from kb_ray.setting_names import near
 
 FOLDER = Path(__file__).resolve().parent.parent / "deployments"
 
@@ -28,8 +28,8 @@ def find(name: str) -> Path:
         if path.is_file():
             return path
     known = names()
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.4)
-    meant = f"did you mean {close[0]}? Known: " if close else "pass a YAML file, a checkpoint, or one of: "
+    close = near(name, known)
+    meant = f"did you mean {close}? Known: " if close else "pass a YAML file, a checkpoint, or one of: "
     raise ConfigError(f"no deployment {name}: {meant}{', '.join(known) or 'none'}")
 
 
@@ -69,6 +69,18 @@ def faults(config: Mapping[str, Any]) -> Iterator[str]:
                 yield f"deployment argument {fault}"
         except ConfigError as error:
             yield str(error)
+
+
+def engine_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each name under an `engine` that the vLLM here does not know; serve_engine.NotAsked where it cannot
+    be asked. For any file: what is wrong with it otherwise, `faults` tells."""
+    for application in filter(_can_be_looked_at, config["applications"]):
+        try:
+            look = getattr(module_of(application), "engine_faults", None)
+        except ConfigError:
+            continue
+        for fault in look(application.get("args") or {}) if look is not None else ():
+            yield f"deployment argument {fault}"
 
 
 def _can_be_looked_at(application: Any) -> bool:

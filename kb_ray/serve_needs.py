@@ -35,6 +35,12 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"SafetensorError|Error while deserializing header",
      "a file of its weights is damaged: copy or download it again"),
     (r"No space left on device", "the disk is full where the weights are kept: free it, or set HF_HOME elsewhere"),
+    (r"(reasoning|tool) parser '.*' not found|(reasoning|tool)_parser_name=.* has not been registered",
+     "a parser under `engine` is none of this vLLM's: `python -m kb_ray.serve FILE --check`, where vLLM is installed, "
+     "says which is meant"),
+    (r"error downloading or loading vocab file|invalid tiktoken vocab file",
+     "vLLM reads gpt-oss's answers with a vocabulary that is not there: name a folder with o200k_base.tiktoken in "
+     "TIKTOKEN_ENCODINGS_BASE where Ray runs"),
     (r"unrecognized arguments|unexpected keyword argument '(\w+)'",
      "an argument under `engine` is none of this vLLM's"),
 )  # fmt: skip

@@ -48,6 +48,7 @@ _FOR_GOOD = tuple(
         "No available memory for the cache blocks",
         "is not divisible by weight quantization block",
         "expected target modules in {'q_proj'} but received ['conv1']",
+        "Reasoning parser 'glm45x' not found",
     )
 )
 """Advice on what vLLM finds in weights and arguments alone: it finds the same with every try."""

@@ -7,12 +7,13 @@ from.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from kb_ray.config import Fixed
+from kb_ray.env_vars import SETTING_PREFIX
 from kb_ray.errors import ConfigError
 
 _BOUNDS = {
@@ -28,6 +29,11 @@ _KINDS = {
     "tuple_type": "must be a list", "list_type": "must be a list", "string_type": "must be text",
 }  # fmt: skip
 """Kind of pydantic's error -> what a value must be."""
+_MUCH_ALIKE = 0.7
+_SHORTEST_PART = 3
+_ONE_SLIP = 0.8
+OF_OTHER_COMMANDS = ("mode", "model", "sft_batch_size", "sft_max_tokens")
+"""Settings that some commands have, and that are nearly called as one of a command that has not."""
 
 
 def flag(name: str) -> str:
@@ -103,5 +109,42 @@ def misspelt(given: Collection[str], known: Sequence[str]) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error's line that asks whether the nearest known name was meant; empty where none is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    meant = near(name, known)
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was meant: one of which `name` is a part by whole words, or the beginning, or the other way
+    round, else one that is spelt much alike. Dashes before a flag count for nothing: with them short ones look alike.
+    """
+    bare = _bare(name)
+    ranked = sorted(
+        ((_are_parts(bare, _bare(one)), _likeness(bare, _bare(one)), one) for one in known),
+        key=lambda found: (-found[0], -found[1]),
+    )
+    return next((one for part, likeness, one in ranked if part or likeness >= _MUCH_ALIKE), None)
+
+
+def _bare(name: str) -> str:
+    return name.strip("-_").replace("-", "_").lower()
+
+
+def _are_parts(first: str, second: str) -> bool:
+    short, long = sorted((first, second), key=len)
+    if len(short) < _SHORTEST_PART:
+        return False
+    return set(short.split("_")) <= set(long.split("_")) or long.replace("_", "").startswith(short.replace("_", ""))
+
+
+def _likeness(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first, second).ratio()
+
+
+def misspelt_variable(variable: str, model: type[BaseModel]) -> str:
+    """What the environment variable of a setting would be called that `variable` is nearly; empty where it is one, or
+    far from all: others may begin so too, as those that a deployment file names."""
+    name = variable.removeprefix(SETTING_PREFIX).lower()
+    if name in model.model_fields or name in OF_OTHER_COMMANDS:
+        return ""
+    close = difflib.get_close_matches(name, [*model.model_fields], n=1, cutoff=_ONE_SLIP)
+    return SETTING_PREFIX + close[0].upper() if close else ""

@@ -1,7 +1,7 @@
 """Show how a run stands, from its store alone: while it runs, when it is done and after a crash.
 
-`python -m kb_ray.status STORE`: exit code 0 where the store could be shown, 2 where it holds no run or one of a
-newer kb_ray, 1 where the store fails. Reads only, and asks neither Ray nor the model server.
+`python -m kb_ray.status STORE`: exit code 0 where the store could be shown, 2 where it is no folder, holds no run or
+one of a newer kb_ray, 1 where the store fails. Reads only, and asks neither Ray nor the model server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kb_ray.exiting import end
 from kb_ray.traces.run import RunInfo, read_run
 from kb_ray.traces.skim import Skimmer
 from kb_ray.traces.starts import read_starts, seen_from_here
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import Store, open_to_read
 from kb_ray.watching.standing import Standing, standing
 from kb_ray.watching.standing_text import standing_text
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_dotenv()
     try:
         options = parse_options(StatusOptions, sys.argv[1:] if argv is None else argv)
-        store = open_store(options.store)
+        store = open_to_read(options.store)
         skimmer = Skimmer(store)
         found = look(skimmer, store)
         _show(found, options)

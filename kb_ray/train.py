@@ -12,9 +12,11 @@ import sys
 from collections.abc import Sequence
 
 from kb_ray import cluster
-from kb_ray.config_sources import parse_command
+from kb_ray.config_sources import build_parser, parse_command
 from kb_ray.errors import ConfigError, KbRayError
 from kb_ray.exiting import end, sigterm_as_ctrl_c
+from kb_ray.flag_parser import advice, whose
+from kb_ray.setting_names import nearest
 from kb_ray.training.rl_settings import BestOfNSettings, GrpoSettings
 from kb_ray.training.settings import SftSettings
 from kb_ray.training.starting import shaped
@@ -64,8 +66,7 @@ def _help() -> str:
 def _train(given: Sequence[str]) -> int:
     command, argv = next(iter(given), None), given[1:]
     if command not in COMMANDS:
-        what = "no command is named" if command is None else f"unknown command {command!r}"
-        raise ConfigError(f"{what}: there are {', '.join(COMMANDS)}; see {_PROG} --help")
+        raise ConfigError(_no_command(given))
     settings = parse_command(COMMANDS[command], argv, prog=f"{_PROG} {command}")
     board_folder(settings.tensorboard_enabled, settings.output)
     settings = shaped(settings, _outputs(settings))
@@ -82,6 +83,21 @@ def _train(given: Sequence[str]) -> int:
         where = (settings.sft() if settings.stage == "sft" else settings.best_of_n()).output
     print(f"trained:  {steps} steps; python -m kb_ray.evaluate --model-path {where} judges the adapter")
     return 0
+
+
+def _no_command(given: Sequence[str]) -> str:
+    """What is wrong with a command line that does not begin with a command."""
+    first = next(iter(given), None)
+    if first is None or not first.startswith("-"):
+        near = "" if first is None else nearest(first, [*COMMANDS])
+        what = "no command is named" if first is None else f"unknown command {first!r}"
+        return f"{what}: there are {', '.join(COMMANDS)}{near}; see {_PROG} --help"
+    flags = {name: build_parser(settings, name)._option_string_actions for name, settings in COMMANDS.items()}
+    chosen = next((word for word in given if word in COMMANDS), "")
+    everywhere = dict.fromkeys(flag for known in flags.values() for flag in known)
+    near = whose([first], flags, chosen) or advice([first], flags.get(chosen, everywhere))
+    where = f"{_PROG} {chosen} --help" if chosen else f"{_PROG} --help"
+    return f"{first.partition('=')[0]} stands where a command belongs ({', '.join(COMMANDS)}){near}; see {where}"
 
 
 def _outputs(settings: SftSettings | BestOfNSettings | GrpoSettings) -> tuple[str, ...]:

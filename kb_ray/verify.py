@@ -16,7 +16,7 @@ from kb_ray.command_options import parse_options
 from kb_ray.env_vars import load_dotenv
 from kb_ray.errors import KbRayError
 from kb_ray.exiting import end
-from kb_ray.traces.store import open_store
+from kb_ray.traces.store import open_to_read
 from kb_ray.verifying.checking import check
 from kb_ray.verifying.findings import Soundness
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_dotenv()
     try:
         options = parse_options(VerifyOptions, sys.argv[1:] if argv is None else argv)
-        found = check(open_store(options.store), options.processes)
+        found = check(open_to_read(options.store), options.processes)
     except KbRayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -25,12 +25,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kb_ray.bench.api import CONCURRENCY, answer, bench_request, evaluate_here, evaluate_on_ray, invalid, usable
+from kb_ray.bench.api import (
+    CONCURRENCY,
+    answer,
+    bench_request,
+    evaluate_here,
+    evaluate_on_ray,
+    invalid,
+    reference_task,
+    usable,
+)
 from kb_ray.bench.joining import join
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.bench.rows import as_finished, opened, parsed
 from kb_ray.categories import REFERENCE_ERROR
-from kb_ray.errors import ConfigError, InfraError, KbRayError
+from kb_ray.errors import ConfigError, InfraError, KbRayError, TaskError
 from kb_ray.exiting import end
 from kb_ray.flag_parser import FlagParser
 from kb_ray.records import Stage, Status, Verdict
@@ -81,7 +90,8 @@ def show(verdict: Verdict) -> str:
         lines.extend(f"    {line}" for line in verdict.error.detail.splitlines() if line.strip() not in repeated)
     if verdict.correct and not verdict.trusted:
         lines.append("untrusted: " + (", ".join(verdict.evidence.flags) or "see docs/verifier.md"))
-    lines.append("seconds: " + ", ".join(f"{phase} {took:.2f}" for phase, took in verdict.seconds.items()))
+    if verdict.seconds:
+        lines.append("seconds: " + ", ".join(f"{phase} {took:.2f}" for phase, took in verdict.seconds.items()))
     return "\n".join(lines)
 
 
@@ -155,7 +165,7 @@ def _one(options: argparse.Namespace) -> int:
     verdict = _evaluate(
         options,
         kernel_code=_read(options.candidate),
-        reference_code=_read(options.reference),
+        reference_code=_reference(options.reference, shapes),
         input_shapes=shapes,
         kernel_name=options.candidate.stem,
     )
@@ -260,6 +270,17 @@ def _exit_code(verdict: Verdict) -> int:
     if verdict.status is Status.INFRA_ERROR:
         return 2 if verdict.error is not None and verdict.error.category == REFERENCE_ERROR else 3
     return 0 if verdict.status is Status.OK else 1
+
+
+def _reference(path: Path, shapes: Any) -> str:
+    """The text of the reference. TaskError that names its file where it is no program that can be run: the name of
+    the request is the candidate's."""
+    code = _read(path)
+    try:
+        reference_task(code, input_shapes=shapes)
+    except TaskError as error:
+        raise TaskError(f"--reference {path}: {error}") from None
+    return code
 
 
 def _read(path: Path) -> str:

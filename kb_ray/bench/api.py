@@ -156,7 +156,7 @@ def invalid(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r}"
 
 
-def reference_task(reference_code: str, name: str, input_shapes: Shapes | None = None) -> Task:
+def reference_task(reference_code: str, name: str = _UNNAMED, input_shapes: Shapes | None = None) -> Task:
     """The task of a reference that stands alone. Raises TaskError where it is no program that can be run."""
     try:
         program = read_program(reference_code, shapes=input_shapes or None)

@@ -54,12 +54,14 @@ class AsyncBenchClient:
         at_once: int = 64, answer_s: float = ANSWER_S, patience: Patience | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:  # fmt: skip
+        if not (at_once >= 1 and answer_s > 0):
+            raise ConfigError(f"at_once is {at_once} and answer_s {answer_s}: give 1 or more, and above 0")
         token = sending.header_token(token or os.environ.get(BENCH_TOKEN) or "")
         self._origin = {"client": client, "priority": priority}
         self._at_once, self._patience = at_once, patience or Patience()
         self._met = False
         self._http = httpx.AsyncClient(
-            base_url=url,
+            base_url=sending.service_url(url),
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(answer_s, connect=10.0, pool=None),
             transport=transport,

@@ -22,7 +22,7 @@ from kb_ray.refine import best_turn
 from kb_ray.traces.resume import finished
 from kb_ray.traces.run import RunInfo, episode_id, fingerprint, open_run, read_run
 from kb_ray.traces.sink import TraceSink
-from kb_ray.traces.store import Store, open_store
+from kb_ray.traces.store import Store, open_store, open_to_read
 from kb_ray.traces.views import episodes
 
 Evaluate = Callable[[BenchRequest], Verdict]
@@ -139,7 +139,7 @@ def _run_of(store: Store) -> RunInfo:
 def settings_of(uri: str) -> dict[str, Any]:
     """How a store's kernels were verified, as fields of BenchSettings, but for the device; what it does not say is left
     out. ConfigError where it holds no traces."""
-    told = {name.replace("-", "_"): value for name, value in _run_of(open_store(uri)).identity.items()}
+    told = {name.replace("-", "_"): value for name, value in _run_of(open_to_read(uri)).identity.items()}
     told["timeout_s"] = told.get("timeout")
     return {name: told[name] for name in BenchSettings.model_fields if name != "device" and told.get(name) is not None}
 
@@ -209,7 +209,7 @@ def recheck(
 ) -> Changes:  # fmt: skip
     """Verify a store again; see Recheck. `uri`, `output`: folders or s3://BUCKET/PREFIX."""
     target = None if output is None else open_store(output)
-    return Recheck(open_store(uri), settings, evaluate, concurrency, say, jsonl, target).run()
+    return Recheck(open_to_read(uri), settings, evaluate, concurrency, say, jsonl, target).run()
 
 
 def _collected(episode: Episode, work: dict[int, Future[Verdict]]) -> tuple[Episode, dict[int, Verdict]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kb_ray.errors import ConfigError
+
 BROKEN = (500, 502, 503, 504)
 """Status codes by which a service, or a proxy before it, says that it failed."""
 _LONGEST_PAUSE_S = 30.0
@@ -30,6 +32,16 @@ class Patience:
     may be for this request, and each try has candidates' time."""
     pause_s: float = 0.5
     """Before the second try; doubled after each."""
+
+    def __post_init__(self) -> None:
+        """ConfigError for what no request could be sent by."""
+        for name in ("busy_s", "broken_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"patience: {name} is {getattr(self, name)}: give 0 or more seconds")
+        if not self.pause_s > 0:
+            raise ConfigError(f"patience: pause_s is {self.pause_s}: give seconds above 0")
+        if not self.tries >= 1:
+            raise ConfigError(f"patience: tries is {self.tries}: give 1 or more")
 
     @property
     def kept_s(self) -> float:

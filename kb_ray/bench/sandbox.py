@@ -254,21 +254,3 @@ def _mapped(kind: str) -> int:
     with open(f"/proc/self/{kind}_map") as file:
         first, _, count = (int(word) for word in file.readline().split())
     return count if first == 0 else 0
-
-
-def level() -> str:
-    """The level that candidates get on this machine, found by entering the sandbox in a child process."""
-    import subprocess
-    import tempfile
-
-    probe = (
-        "import os, sys; from kb_ray.bench import sandbox; "
-        "print(sandbox.enter(sys.argv[1], sandbox.Limits(None), sandbox.visible(False), None, False, os.getppid()))"
-    )
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    with tempfile.TemporaryDirectory() as scratch:
-        answer = subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); {probe}", scratch],
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
-    return answer.stdout.strip() or f"none ({answer.stderr.strip().splitlines()[-1:]})"

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
+
 from kb_ray.bench.api import infra_verdict
 from kb_ray.bench.static import MAX_CHARACTERS
 from kb_ray.bench.unread import unread
@@ -91,6 +93,17 @@ def _json(value: Any) -> bytes:
 
 def _said(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def service_url(url: str) -> str:
+    """The address of a service. ConfigError where it can be none, before anything is asked of it."""
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise ConfigError(f"{url!r} is no URL of a service: {error}") from None
+    if found.scheme not in ("http", "https") or not found.host:
+        raise ConfigError(f"{url!r} is no URL of a service: give one such as http://HOST:8100")
+    return url
 
 
 def header_token(token: str) -> str:

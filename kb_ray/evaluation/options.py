@@ -140,7 +140,7 @@ def parse(argv: Sequence[str]) -> tuple[EvaluateOptions, frozenset[str]]:
     What the environment sets is not among the names: it is there for every command, and may well do nothing here.
     """
     options = parse_command(EvaluateConfig, arguments(argv), prog=_PROGRAM)
-    surroundings = parse_command(EvaluateConfig, (), prog=_PROGRAM)
+    surroundings = parse_command(EvaluateConfig, (), prog=_PROGRAM, warn=lambda line: None)
     given = frozenset(
         name for name in EvaluateConfig.model_fields if getattr(options, name) != getattr(surroundings, name)
     )

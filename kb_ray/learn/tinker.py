@@ -177,7 +177,7 @@ def _window(model: str, offered: Sequence[Any]) -> int | None:
     """The context of one of the models that are offered; ConfigError where it is none of them."""
     known = {one.model_name: one for one in offered if one.trainable is not False}
     if model not in known:
-        near = difflib.get_close_matches(model, [name for name in known if name], n=3, cutoff=0.3)
+        near = difflib.get_close_matches(model, [name for name in known if name], n=3, cutoff=0.6)
         raise ConfigError(
             f"--model-name: Tinker does not train {model}" + (f"; near: {', '.join(near)}" if near else "")
         )

@@ -104,7 +104,7 @@ class _Writing:
         triton, level = _text(row, self.columns.triton), 1 if task.level is None else task.level
         example: dict[str, object] | None = None
         if triton:
-            check_syntax(triton)
+            _check_kernel(triton, self.columns.triton)
             example = {
                 "task_id": task.task_id,
                 "instruction": _text(row, self.columns.instruction) or _INSTRUCTION,
@@ -121,6 +121,14 @@ class _Writing:
         if example is not None:
             sft.write(json.dumps(example, ensure_ascii=False) + "\n")
             self.done.rows += 1
+
+
+def _check_kernel(code: str, column: str) -> None:
+    """TaskError naming the column: the row has another program, which may have faults too."""
+    try:
+        check_syntax(code)
+    except TaskError as error:
+        raise TaskError(f"{column}: {error}") from None
 
 
 def _text(row: Row, column: str) -> str:

@@ -78,12 +78,14 @@ def row_task(
     code = row.get(code_column)
     if not isinstance(code, str):
         raise TaskError(f"{code_column} is {'missing' if code is None else 'no text'}")
-    program = read_program(
-        code,
-        entry_point=_text(row, "entry_point"),
-        shapes=row.get("input_shapes"),
-        init_convention=init_convention,
-    )
+    entry_point = _text(row, "entry_point")
+    try:
+        program = read_program(
+            code, entry_point=entry_point, shapes=row.get("input_shapes"), init_convention=init_convention
+        )
+    except TaskError as error:
+        # A row may have other programs beside it.
+        raise TaskError(f"{code_column}: {error}") from None
     name = (_text(row, "name") or default_name).removesuffix(".py")
     problem_id, level = whole_number(row, "problem_id"), whole_number(row, "level")
     if level is not None and not 0 <= level <= _HIGHEST_LEVEL:

@@ -105,6 +105,14 @@ def open_store(uri: str, *, endpoint_url: str | None = None) -> Store:
     return S3Store(bucket, prefix.strip("/"), endpoint_url)
 
 
+def open_to_read(uri: str) -> Store:
+    """The same of a store that has to be there already. ConfigError too where its path leads to no folder."""
+    store = open_store(uri)
+    if isinstance(store, LocalStore):
+        store.check_folder()
+    return store
+
+
 def local_path(text: str) -> Path:
     """`text` as a path, with `~` in full: a shell leaves it in `--output=~/x`.
 
@@ -222,11 +230,22 @@ class LocalStore:
 
     def check_writable(self) -> None:
         """See Store. Asks the nearest folder that exists, since this one may still have to be made."""
-        nearest = next(path for path in (self._root, *self._root.parents) if path.exists())
+        nearest = self._nearest()
         if not nearest.is_dir():
             raise ConfigError(f"output {self.uri}: {nearest} is a file, name a folder")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise ConfigError(f"output {self.uri}: no permission to write in {nearest}, choose another folder")
+
+    def check_folder(self) -> None:
+        """ConfigError where it is no folder."""
+        if not (nearest := self._nearest()).is_dir():
+            raise ConfigError(f"trace store {self.uri}: {nearest} is a file, name the --output of a run")
+        if nearest != self._root:
+            raise ConfigError(f"trace store {self.uri}: there is no such folder, name the --output of a run")
+
+    def _nearest(self) -> Path:
+        """Itself, or the lowest above it that exists."""
+        return next(path for path in (self._root, *self._root.parents) if path.exists())
 
     def _failure(self, error: OSError, path: Path | None = None) -> StoreError:
         kind = StoreUnavailable if error.errno in _PASSING else StoreRefused

@@ -24,6 +24,7 @@ from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.health import canary_passes
 from kb_ray.bench.child.watchdog import Bounds, Excess, group_processes
 from kb_ray.bench.host import Evaluator
+from kb_ray.bench.level import level
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.bench.sweep import claim, remove
 from kb_ray.records import Status
@@ -184,7 +185,9 @@ def test_a_gigabyte_of_output_is_read_and_forgotten(verify: Verify, evaluator: E
 
 
 def test_the_level_says_what_bounds_a_candidate(verify: Verify) -> None:
-    assert verify(KERNEL).evidence.sandbox_level.rpartition("+")[2] in ("cgroup", "watchdog")
+    said = verify(KERNEL).evidence.sandbox_level
+    assert said.rpartition("+")[2] in ("cgroup", "watchdog")
+    assert level(cuda=False) == said, "beforehand, as the doctor shows it"
 
 
 def test_what_was_killed_for_its_memory_is_told_to_the_model_as_out_of_memory() -> None:

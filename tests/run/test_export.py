@@ -171,7 +171,7 @@ def test_a_newer_or_empty_store_is_refused(store: str, tmp_path: Path, capsys: p
     assert main([store, *argv]) == 2
     assert "upgrade kb_ray" in capsys.readouterr().err
     assert main([str(tmp_path / "none"), *argv]) == 2
-    assert "no episodes here" in capsys.readouterr().err
+    assert "there is no such folder" in capsys.readouterr().err
 
 
 def test_what_is_there_is_replaced_only_when_told(

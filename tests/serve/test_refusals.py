@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ import yaml
 
 from kb_ray import serve
 from kb_ray.errors import ConfigError
-from kb_ray.serve_file import find, read
+from kb_ray.serve_file import find, names, read
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +50,49 @@ def test_an_engine_argument_that_vllm_does_not_have_is_named(smollm2_folder: Pat
     with pytest.raises(ConfigError, match=r"application smollm2 cannot be built: .*max_modellen") as caught:
         serve._build(application)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the check says of every deployment, and at last of one with slips of the pen under `engine`."""
+    config = read(find("glm45_air"))
+    config["applications"][0]["args"]["models"][0]["engine"] |= {"tensor_paralel_size": 4, "reasoning_parser": "glm45x"}
+    wrong = tmp_path_factory.mktemp("wrong") / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [sys.executable, "-c", _CHECK, *names(), str(wrong)], capture_output=True, text=True, timeout=590, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+_CHECK = """
+import contextlib, io, json, sys
+from kb_ray import serve
+found = []
+for name in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = serve.main([name, "--check"])
+    found.append({"name": name, "code": code, "out": out.getvalue(), "err": err.getvalue().splitlines()})
+print("\\n" + json.dumps(found))
+"""
+
+
+def test_the_pinned_vllm_knows_every_name_under_engine_of_every_deployment(checked: list[dict[str, Any]]) -> None:
+    for found in checked[:-1]:
+        assert (found["code"], found["err"]) == (0, []), found["name"]
+        assert found["out"].endswith("nothing is wrong with it\n"), found["name"]
+
+
+def test_the_check_asks_vllm_for_names_of_arguments_and_parsers(checked: list[dict[str, Any]]) -> None:
+    assert checked[-1]["code"] == 2
+    where = "error: deployment argument models.0.engine."
+    told = [line for line in checked[-1]["err"] if line.startswith("error: ")]
+    assert told == [
+        f"{where}tensor_paralel_size is no argument of this vLLM; did you mean tensor_parallel_size?",
+        f"{where}reasoning_parser: this vLLM has no 'glm45x'; did you mean glm45?",
+    ]
 
 
 @pytest.mark.slow

@@ -102,6 +102,42 @@ def test_no_secret_is_said_wherever_it_stands(
     assert "@host/v1" in said
 
 
+@pytest.mark.parametrize("named", [None, "elsewhere"])
+def test_the_clusters_token_is_no_less_hidden_where_ray_reads_it_from_a_file(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / (named or ".ray/auth_token")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("1f0c-of-the-cluster\n")
+    if named is not None:
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(file))
+    logs.setup("text")
+    assert logs.hide("refused 1f0c-of-the-cluster.") == "refused ***."
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
+        ("{'authorization': 'Basic dXNlcjpwYXNz', 'n': 1}", "{'authorization': 'Basic ***', 'n': 1}"),
+        (r'"{\"Authorization\": \"Bearer abc.def\"}"', r'"{\"Authorization\": \"Bearer ***\"}"'),
+        ("Proxy-Authorization: abcdef refused", "Proxy-Authorization: *** refused"),
+        ("x-api-key: abcdef", "x-api-key: ***"),
+        ("GET http://h/v1?api_key=abc&n=1", "GET http://h/v1?api_key=***&n=1"),
+        (
+            "https://b/o?X-Amz-Credential=AK%2F1&X-Amz-Signature=ff",
+            "https://b/o?X-Amz-Credential=***&X-Amz-Signature=***",
+        ),
+        ("basic operations; the key=value of a token", "basic operations; the key=value of a token"),
+    ],
+)
+def test_what_looks_like_a_credential_is_hidden_by_where_it_stands(said: str, shown: str) -> None:
+    assert logs.hide(said) == shown
+
+
 def test_half_of_a_surrogate_pair_is_no_trouble(as_json: None, capsys: pytest.CaptureFixture[str]) -> None:
     logs.tell("lone \ud800 surrogate", "turn")
     [line] = lines(capsys)

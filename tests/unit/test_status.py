@@ -134,7 +134,7 @@ def test_a_run_that_has_finished_nothing_is_shown(tmp_path: Path, capsys: pytest
 
 
 def test_no_store_is_one_line_and_nothing_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no run here" in shown(capsys, str(tmp_path / "nowhere"), code=2)
+    assert "there is no such folder" in shown(capsys, str(tmp_path / "nowhere"), code=2)
     assert "unknown kind of store" in shown(capsys, "gs://bucket/run", code=2)
     assert list(tmp_path.iterdir()) == []
 

@@ -209,5 +209,24 @@ def test_where_nobody_listens_is_said_at_once() -> None:
         assert not client.healthy()
         with pytest.raises(InfraError, match="ConnectError"):
             client.evaluate(**arguments())
-    with BenchClient("no-url:1") as client, pytest.raises(ConfigError, match="no URL of a service"):
-        client.evaluate(**arguments())
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        *((lambda url=url: BenchClient(url), f"'{url}' is no URL of a service") for url in (
+            "", "no-url:1", "localhost:8100", "http://", "ftp://host", "http://host:port",
+        )),
+        (lambda: BenchClient("http://s", at_once=0), "at_once is 0 "),
+        (lambda: BenchClient("http://s", answer_s=-1.0), "answer_s -1.0"),
+        (lambda: Patience(busy_s=-1), "busy_s is -1"),
+        (lambda: Patience(broken_s=float("nan")), "broken_s is nan"),
+        (lambda: Patience(pause_s=0), "pause_s is 0"),
+        (lambda: Patience(tries=0), "tries is 0"),
+    ],
+)  # fmt: skip
+def test_what_no_request_could_be_sent_by_is_refused_at_once(made: Callable[[], object], said: str) -> None:
+    threads = threading.active_count()
+    with pytest.raises(ConfigError, match=said):
+        made()
+    assert threading.active_count() == threads

@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_said() -> None:
     assert "enable_expert_parallel" in fit(config_of("qwen3_235b"), cut, H100_BYTES).problems[0]
 
 
-@pytest.mark.parametrize("name", [*BILLIONS, "glm45_air_and_bench"])
+@pytest.mark.parametrize("name", [*BILLIONS, "glm45_air_and_bench", "smollm2_cpu"])
 def test_the_longest_answer_may_be_finished_at_the_pace_that_the_file_states(name: str) -> None:
     text = (FOLDER / f"{name}.yaml").read_text()
     ((said, pace),) = re.findall(r"graceful_shutdown_timeout_s: \d+  # (\d+) tokens at (\d+) a second$", text, re.M)
@@ -69,7 +69,9 @@ def test_the_longest_answer_may_be_finished_at_the_pace_that_the_file_states(nam
     leaving = model.deployment["graceful_shutdown_timeout_s"]
     assert int(said) / int(pace) <= leaving, "a replica that leaves"
     assert model.deployment["max_ongoing_requests"] == model.engine["max_num_seqs"], "what it let in waits for nothing"
-    found = app.serving_args(app.AppArgs(models=[model]))
+    # Of a model on the hub: a folder would have to be here.
+    elsewhere = model.model_copy(update={"source": "org/model", "source_env": None})
+    found = app.serving_args(app.AppArgs(models=[elsewhere]))
     assert leaving <= found["ingress_deployment_config"]["graceful_shutdown_timeout_s"], "a front that leaves"
     assert leaving <= found["ingress_cls_config"]["ingress_extra_kwargs"]["answer_limit_s"]
 

@@ -46,6 +46,16 @@ def test_a_request_goes_where_its_beginning_is_cached(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_how_many_replicas_there_are_is_said_and_each_lets_in_what_vllm_takes_up(name: str) -> None:
+    model = MODELS[name]
+    scaling = model["deployment"].get("autoscaling_config")
+    assert (scaling is None) == ("replicas" in model), "a number, or bounds"
+    if scaling is not None:
+        assert 1 <= scaling["min_replicas"] <= scaling["max_replicas"]
+    assert model["deployment"]["max_ongoing_requests"] == model["engine"]["max_num_seqs"]
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_replica_that_is_slow_is_not_taken_for_a_sick_one(name: str) -> None:
     from ray.serve._private import constants
 

@@ -51,6 +51,14 @@ def test_gpus_of_two_nodes_do_not_add_up_for_one_replica() -> None:
         ("kb_ray.serve_weights.NotHere: no model of m in /models/m: put it there", "builds the application"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("SafetensorError: Error while deserializing header: incomplete metadata", "download it again"),
+        ("KeyError: \"Reasoning parser 'glm45x' not found. Available parsers: deepseek_r1\"", "--check"),
+        ("KeyError: \"Tool parser 'x' not found.\"", "--check"),
+        ("TypeError: reasoning_parser_name='glm45x' has not been registered", "--check"),
+        (
+            "HarmonyError: error downloading or loading vocab file: failed to download or load vocab file",
+            "TIKTOKEN_ENCODINGS_BASE",
+        ),
+        ("openai_harmony.HarmonyError: invalid tiktoken vocab file: No such file", "TIKTOKEN_ENCODINGS_BASE"),
         ("EngineArgs.__init__() got an unexpected keyword argument 'max_modellen'", "none of this vLLM"),
     ],
 )

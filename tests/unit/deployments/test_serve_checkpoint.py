@@ -13,6 +13,8 @@ from kb_ray.serve_file import check
 from kb_ray.traces.store import LocalStore
 from tests.unit.deployments.adapter_folders import make_base, make_run
 
+pytestmark = pytest.mark.usefixtures("no_engine_asked")
+
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
@@ -35,7 +37,8 @@ def test_a_run_is_one_model_named_after_its_latest_checkpoint(tmp_path: Path, de
     adapter = f"{run}/checkpoints/step000210/adapter"
     model = model_of(config)
     # Longer than Serve's own 20 s, in which no long answer is finished.
-    assert model.pop("deployment") == {"graceful_shutdown_timeout_s": 900}
+    assert model.pop("deployment") == {"max_ongoing_requests": 256, "graceful_shutdown_timeout_s": 900}
+    assert model.pop("engine") == {"max_num_seqs": 256}, "what it let in waits for nothing"
     assert model == {"model_id": "my-run-step000210", "source": base, "adapter": adapter}
     assert serve_checkpoint.described(config) == f"model my-run-step000210: {adapter} over {base}"
     early = serve_checkpoint.config_of(f"{run}/checkpoints/step000009")

@@ -18,6 +18,7 @@ from kb_ray.errors import ConfigError
 from kb_ray.serve_file import FOLDER, check, faults, find, names, read
 from kb_ray.serve_needs import grows, telling
 
+pytestmark = pytest.mark.usefixtures("no_engine_asked")
 ROOT = Path(__file__).parents[3]
 
 

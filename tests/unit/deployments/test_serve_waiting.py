@@ -76,15 +76,25 @@ def test_another_reason_of_a_later_try_is_told_too(
     assert "the GPU ran out of memory" in second
 
 
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (NO_ROOM.format(1), "the KV cache does not fit .* max_model_len"),
+        (
+            "KeyError: \"Reasoning parser 'glm45x' not found. Available parsers: glm45\"",
+            "a parser under `engine` is none",
+        ),
+    ],
+)
 def test_what_no_further_try_can_mend_ends_the_waiting(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log: str, why: str
 ) -> None:
-    Logs(monkeypatch, {1: NO_ROOM.format(1)})
+    Logs(monkeypatch, {1: log})
     status_is(monkeypatch, SLOW, failing(2))
-    with pytest.raises(InfraError, match=r"^application a did not come up: the KV cache does not fit .* max_model_len"):
+    with pytest.raises(InfraError, match=f"^application a did not come up: {why}"):
         await_running(["a"], time.time())
     told = capsys.readouterr()
-    assert (told.out, told.err) == ("", f"log: {NO_ROOM.format(1)}\n")
+    assert (told.out, told.err) == ("", f"log: {log}\n")
 
 
 @pytest.mark.parametrize("said", serve_waiting._FOR_GOOD)

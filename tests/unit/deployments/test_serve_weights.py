@@ -17,6 +17,7 @@ from kb_ray.serve_file import find, read
 from kb_ray.serve_weights import INDEX, NotHere, faults
 from tests.fixtures_head import free_port
 
+pytestmark = pytest.mark.usefixtures("no_engine_asked")
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 

@@ -22,17 +22,29 @@ MODELS = json.dumps({"data": [{"id": "m"}]})
 Answers = list[tuple[int, str]]
 
 
+ONE_TOKEN: Answers = [(200, "{}")]
+
+
 @contextmanager
-def serving(answers: Answers) -> Iterator[str]:
-    """A server that gives these answers in turn, the last one for ever; yields its address with /v1."""
-    left = list(answers)
+def serving(lists: Answers, answers: Answers = ONE_TOKEN) -> Iterator[str]:
+    """A server that lists and answers so, in turn, the last one for ever; yields its address with /v1."""
+    left = {"/v1/models": list(lists), "/v1/chat/completions": list(answers)}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = left.pop(0) if len(left) > 1 else left[0]
-            self.send_response(status if self.path == "/v1/models" else 500)
+            turns = left.get(self.path, [(500, "")])
+            status, body = turns.pop(0) if len(turns) > 1 else turns[0]
+            if status == 0:
+                threading.Event().wait(1)
+                return
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(body.encode())
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert (asked["model"], asked["max_tokens"]) == ("m", 1)
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             pass
@@ -54,6 +66,30 @@ def test_what_a_cluster_says_before_its_model_is_there_is_waited_out(capsys: pyt
     with serving([*before, (200, MODELS)]) as url:
         when_served.wait(url, 30)
     assert capsys.readouterr().out == f"waiting for a model at {url}: status 404\n", "once a minute, not each time"
+
+
+def test_a_model_that_is_listed_is_waited_for_until_it_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(when_served, "_ANSWER_S", 0.2)
+    never: Answers = [(0, "")]
+    with serving([(200, MODELS)], [(503, ""), *never, (404, ""), (500, ""), (200, "{}")]) as url:
+        when_served.wait(url, 30)
+    said = f"waiting for a model at {url}: m is listed and does not answer yet: status 503\n"
+    assert capsys.readouterr().out == said
+    with serving([(200, MODELS)], never) as url, pytest.raises(InfraError, match=r"m is listed and does not answer ye"):
+        when_served.wait(url, 0.1)
+
+
+def test_what_a_model_refuses_is_for_the_command_to_be_told() -> None:
+    with serving([(200, MODELS)], [(400, "no chat template")]) as url:
+        when_served.wait(url, 30)
+
+
+def test_an_adapter_is_not_asked() -> None:
+    cards = [{"id": "m"}, {"id": "m:adapter", "parent": "m"}]
+    with serving([(200, json.dumps({"data": cards}))]) as url:
+        when_served.wait(url, 30)
 
 
 def test_a_server_that_is_not_there_yet_is_waited_for_and_no_longer_than_asked() -> None:

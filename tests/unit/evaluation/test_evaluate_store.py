@@ -170,7 +170,7 @@ def test_sides_that_cannot_be_compared_are_told_before_a_checkpoint_is_evaluated
     assert "are one and the same" in refused([f"compare={one}", f"compare={one}", *results], capsys)
     assert "are one and the same" in refused(["--compare", store, f"{store}/", "--results", str(tmp_path)], capsys)
     missing = str(tmp_path / "nowhere")
-    assert "no episodes here" in refused(["--compare", one, missing, *results], capsys)
+    assert "there is no such folder" in refused(["--compare", one, missing, *results], capsys)
     assert "--compare and --max-tokens" in refused(
         ["--compare", store, missing, "--max-tokens", "7", "--results", str(tmp_path / "r")], capsys
     )

@@ -59,7 +59,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stores_that_hold_nothing_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no episodes here" in refused(capsys, "missing")
+    assert "there is no such folder" in refused(capsys, "missing")
     open_store("begun").put_if_absent(RUN_KEY, b"{}")
     assert "finished no episode yet" in refused(capsys, "begun")
     assert "--nothing" in refused(capsys, "begun", "--nothing")
@@ -156,6 +156,7 @@ def test_a_page_is_small_whatever_one_episode_holds(monkeypatch: pytest.MonkeyPa
         (["--live", "--plots", "p"], "--live and --plots exclude each other"),
         (["--live", "--output", "o", "--plots", "p"], "--live and --output and --plots exclude each other"),
         (["--port", "9000"], "--port: only a page of --live is served"),
+        (["--port", str(report._PORT)], "--port: only a page of --live is served"),
         (["--output", "s3://b/report.html"], "--output: s3:/b/report.html is no local path"),
         (["--plots", "s3://b/plots"], "--plots: s3:/b/plots is no local path"),
     ],

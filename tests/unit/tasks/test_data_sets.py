@@ -176,7 +176,8 @@ def test_an_export_to_one_file_gives_the_ids_of_a_checkout(tmp_path: Path, name:
     skipped: list[str] = []
     first = [("kernelbench/1/1_Op", 0), ("kernelbench/2/2_Op", 0)]
     assert pairs("kernelbench", kernelbench_root=str(path), skipped=skipped) == first
-    assert skipped[0].startswith(f"{path} {'row 3' if name.endswith('parquet') else 'line 4'}: is no valid Python")
+    place = "row 3" if name.endswith("parquet") else "line 4"
+    assert skipped[0].startswith(f"{path} {place}: code: is no valid Python")
     assert pairs("kernelbench:2", kernelbench_root=str(path), skipped=[]) == first[1:]
     assert "no level 9" in refusal("kernelbench:9", kernelbench_root=str(path))
     task = plan(Sources(specs=("kernelbench:2",), kernelbench_root=str(path)), skipped.append)[0][0]

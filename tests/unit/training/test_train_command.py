@@ -28,12 +28,12 @@ def test_help_names_each_command_in_a_line_and_where_its_flags_are(
     assert "`python -m kb_ray.train COMMAND --help` lists the flags" in shown.out
 
 
-@pytest.mark.parametrize("argv", [[], ["grow"]])
+@pytest.mark.parametrize("argv", [[], ["dance"]])
 def test_no_command_and_an_unknown_one_are_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(argv) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("error: unknown command 'grow': " if argv else "error: no command is named: ")
+    assert shown.err.startswith("error: unknown command 'dance': " if argv else "error: no command is named: ")
     assert shown.err.endswith("there are sft, best-of-n, grpo, tritonrl; see python -m kb_ray.train --help\n")
 
 
