@@ -114,5 +114,6 @@ def telling(log: str, most: int = 12) -> list[str]:
     """Lines of a log that tell why something failed: those of the usual failures, else the last that name an error."""
     lines = [_COLOUR.sub("", line).strip() for line in log.splitlines()]
     usual = [line for line in lines if any(re.search(pattern, line, re.IGNORECASE) for pattern, _ in _ADVICE)]
-    errors = [line for line in lines if re.search(r"\b\w*(Error|Exception)\b:", line)]
+    # Of a validation that fails the cause stands on the lines after the error's own.
+    errors = [line for line in lines if re.search(r"\b\w*(Error|Exception)\b:|^Value error, |\[type=\w+, input", line)]
     return [line[:300] for line in dict.fromkeys(usual or errors)][-most:]

@@ -205,3 +205,8 @@ def test_the_lines_that_tell_a_failure_are_picked_from_a_long_log() -> None:
     assert telling(log) == ["torch.OutOfMemoryError: CUDA out of memory"]
     assert telling("INFO a\nValueError: no such thing\nINFO b") == ["ValueError: no such thing"]
     assert telling("INFO nothing wrong") == []
+    cause = (
+        "Value error, Cannot find the config file for awq [type=value_error, input_value=ArgsKwargs(()), input_type=A]"
+    )
+    validation = "RuntimeError: Failed to create vLLM engine config: 1 validation error for VllmConfig"
+    assert telling(f"{validation}\n  {cause}\n    For further information visit x") == [validation, cause]
