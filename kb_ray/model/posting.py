@@ -6,6 +6,7 @@ Knows HTTP and nothing of what is asked or answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -25,9 +26,12 @@ BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 RETRY_AFTER_MAX_S = 120.0
 """The longest wait that a server's Retry-After may ask for."""
+TELL_AFTER_S, TELL_EVERY_S = 30.0, 60.0
+"""For how long nothing but failures is silently tried again, and how often it is told from then on."""
 LONGEST_ANSWER = 64 << 20
 """Bytes of one answer that are read: many times what a whole window of tokens takes, with their probabilities."""
 T = TypeVar("T")
+_log = logging.getLogger("kb_ray.model")
 
 
 class Tries(NamedTuple):
@@ -47,12 +51,37 @@ class _Transient(Exception):
         self.wait_s = wait_s
 
 
+class _Silence:
+    """Tells that a server gives nothing but failures, and when it answers again."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown, self._tries = shown, 0
+        self._since = self._tell = 0.0
+
+    def failed(self, what: str) -> None:
+        now = time.monotonic()
+        if not self._tries:
+            self._since, self._tell = now, now + TELL_AFTER_S
+        self._tries += 1
+        if now >= self._tell:
+            self._tell = now + TELL_EVERY_S
+            _log.warning(
+                "no answer from %s for %.0f s: %d tries failed, the last gave %s; it goes on trying",
+                self._shown, now - self._since, self._tries, what,
+            )  # fmt: skip
+
+    def answered(self) -> None:
+        if self._tries and self._tell > self._since + TELL_AFTER_S:
+            _log.warning("%s answers again", self._shown)
+        self._tries = 0
+
+
 class Posting:
     """Posts to one server, at most `tries.max_concurrent` at once.
 
     One try lasts `timeout_s` seconds at most. 408, 409, 425, 429, 5xx, timeouts, broken connections and answers that
     cannot be read (`wire.Malformed`) are tried again up to `max_retries` times: after 1, 2, 4, ... 30 s, each
-    shortened at random by up to half, or after what Retry-After asks for.
+    shortened at random by up to half, or after what Retry-After asks for. A warning tells where nothing else comes.
     """
 
     def __init__(self, base_url: str, api_key: str | None, tries: Tries) -> None:
@@ -60,7 +89,7 @@ class Posting:
         self.url = _checked_url(base_url)
         self.shown = _without_password(self.url)
         """What is said of it, in messages that traces keep too."""
-        self._tries = tries
+        self._tries, self._silence = tries, _Silence(self.shown)
         self._places = asyncio.Semaphore(tries.max_concurrent)
         self._clients = _clients(_headers(api_key), tries.max_concurrent)
         self._under_way = dict.fromkeys(self._clients, 0)
@@ -77,11 +106,13 @@ class Posting:
             for failures in range(self._tries.max_retries + 1):
                 try:
                     answer = read(await self._once(path, body))
+                    self._silence.answered()
                     return answer, time.monotonic() - started
                 except wire.Malformed as failure:
                     what, asked_s = str(failure), None
                 except _Transient as failure:
                     what, asked_s = str(failure), failure.wait_s
+                self._silence.failed(what)
                 if failures < self._tries.max_retries:
                     await asyncio.sleep(backoff_s(failures, asked_s))
         raise ModelError(
