@@ -66,7 +66,7 @@ async def run(
     `completer` answers in place of the model that the config names, `select` says which of the planned episodes
     are wanted; both are for commands with sources of their own.
     """
-    logs.setup(config.log_format, config.api_key.get_secret_value() if config.api_key else None, cluster.token())
+    logs.setup(config.log_format, config.api_key.get_secret_value() if config.api_key else None)
     ready = await preflight(config, on_skip=_note, completer=completer, select=select)
     logs.name_run(ready.run.run_id)
     try:
