@@ -67,6 +67,7 @@ DOUBTED = {
     "B03 elements that cancel to nearly nothing": "input_passes",
     "B18 a first try that asks for too much shared memory": "clock_disagrees",
     "B37 a slow host": "clock_disagrees",
+    "B50 PyTorch moves memory and computes nothing": "clock_disagrees",
     "B52 rows scaled where the reference multiplies by a diagonal matrix": "below_arithmetic_floor",
 }
 """Honest look-alikes that are right and not trusted, with the flag that says why; docs/verifier.md names the kinds."""

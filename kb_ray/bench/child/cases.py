@@ -16,6 +16,7 @@ import torch
 
 from kb_ray.bench.child import wire
 from kb_ray.bench.child.inputs import Variant
+from kb_ray.bench.child.plans import Plan
 from kb_ray.bench.child.strides import distinct
 from kb_ray.bench.child.tolerance import Tolerance
 from kb_ray.bench.child.tree import unflatten
@@ -44,6 +45,8 @@ class Case:
 
     given_tree: wire.Tree = None
     """How a candidate is constructed with `weights`, where these are not the task's own."""
+    plans: list[Plan] = field(default_factory=list)
+    """Where calls on it are timed: how its inputs may be changed between them."""
     serial: int = field(default_factory=itertools.count().__next__)
     """Tells cases apart that are with a process at the same time."""
 
@@ -72,6 +75,8 @@ class Loaded:
     input_bytes: int | None = None
     flops: int = 0
     """Floating-point operations of the reference's products and convolutions in one call."""
+    planned: tuple[tuple[Any, ...], list[Plan]] | None = None
+    """Dtypes and shapes of inputs that were timed, and how such may be changed between calls."""
     in_process: int = -1
     """Serial number of the process that has it loaded."""
     lock: threading.RLock = field(default_factory=threading.RLock)

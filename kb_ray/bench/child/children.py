@@ -27,6 +27,7 @@ from kb_ray.bench.child.endings import Raised as Raised
 from kb_ray.bench.child.endings import TimedOut as TimedOut
 from kb_ray.bench.child.frames import MAX_FDS, Channel, FrameError, FrameTimeout, Kind, wait_readable
 from kb_ray.bench.child.message import pack, unpack
+from kb_ray.bench.child.plans import Plan, told
 from kb_ray.bench.child.provenance import State
 from kb_ray.bench.child.strides import fill, strides_of
 from kb_ray.bench.child.tree import dtype_name
@@ -183,8 +184,10 @@ class Child:
         self._lent = [known for known in self._lent if known.tensors] + [block]
         return block
 
-    def put(self, slot: str, tree: wire.Tree, tensors: Sequence[torch.Tensor], timeout_s: float) -> None:
-        """Give the child a private copy of `tensors` under a name."""
+    def put(
+        self, slot: str, tree: wire.Tree, tensors: Sequence[torch.Tensor], timeout_s: float, plans: Sequence[Plan] = ()
+    ) -> None:
+        """Give the child a private copy of `tensors` under a name, and how they may be changed."""
         replaced, self.blocks[slot] = self.blocks.get(slot, []), []
         refs = refs_of(tensors)
         step = len(refs) or 1
@@ -194,14 +197,8 @@ class Child:
             part = refs[at : at + step]
             last = at + step >= len(refs)
             handle, fds = self._lend(slot, part, tensors[at : at + step])
-            message = {
-                "slot": slot,
-                "refs": part,
-                "handle": handle,
-                "first": at == 0,
-                "last": last,
-                "tree": tree if last else None,
-            }
+            message = {"slot": slot, "refs": part, "handle": handle, "first": at == 0, "last": last}
+            message |= {"tree": tree, "plans": told(plans)} if last else {}
             self.ask(Kind.PUT, message, timeout_s, fds)
         with self.sharing():
             for block in replaced:

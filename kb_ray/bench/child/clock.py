@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kb_ray.bench.child.changes import changes_of
+from kb_ray.bench.child.changes import changes_by
+from kb_ray.bench.child.plans import Plan
 from kb_ray.bench.child.rotation import Vary
 from kb_ray.bench.child.strides import duplicate, fill
 
@@ -71,9 +72,9 @@ def put_back_ms(inputs: Sequence[torch.Tensor]) -> float:
     return min(float(start.elapsed_time(end)) for start, end in itertools.pairwise(events))
 
 
-def varying_ms(inputs: Sequence[torch.Tensor], how: Vary) -> float:
+def varying_ms(inputs: Sequence[torch.Tensor], plans: Sequence[Plan], how: Vary) -> float:
     """Milliseconds that changing elements of such inputs before a repeated call takes, at least."""
-    changes = changes_of([duplicate(tensor) for tensor in inputs])
+    changes = changes_by(plans, [duplicate(tensor) for tensor in inputs])
 
     def vary(calls: int) -> None:
         for _ in range(calls):

@@ -23,7 +23,7 @@ from kb_ray.bench.child.looks import SLOT, Looks
 from kb_ray.bench.child.machine import Machine
 from kb_ray.bench.child.quiet import is_quiet
 from kb_ray.bench.child.references import References, calls_of
-from kb_ray.bench.child.rotation import again, anew, on_top
+from kb_ray.bench.child.rotation import Vary, again, anew, on_top
 from kb_ray.bench.child.timing import ratio, summary
 from kb_ray.bench.protocol import BenchSettings
 from kb_ray.records import Environment, ErrorDetail, Status, Timing
@@ -79,6 +79,12 @@ class Measurement:
         """Whether a part of the L2 cache was set aside, which flushing does not reach."""
         self.restless = False
         """Whether the candidate left work on the GPU when it was the other side's turn."""
+
+    def begin(self) -> None:
+        """What a side's first timed call costs once, while others may still use the GPU: memory, and parts of PyTorch
+        that are loaded when they are first needed. Candidates are new processes, in which nearly all of them are."""
+        request = calls_of(self.cases) | {"program": self.program, "warmup": 1, "trials": 0, "looked": SLOT}
+        self.child.ask(Kind.TIME, request, self.settings.timeout_s)
 
     def run(self) -> Measured:
         measured = Measured()
@@ -186,8 +192,11 @@ class Measurement:
         change."""
         with self._still():
             if mutates(self.cases):
-                return min(put_back_ms(case.inputs) for case in self.cases) + varying_ms(self.cases[0].inputs, anew)
-            return varying_ms(self.cases[0].inputs, on_top if len(self.cases) > 1 else again)
+                return min(put_back_ms(case.inputs) for case in self.cases) + self._varying_ms(anew)
+            return self._varying_ms(on_top if len(self.cases) > 1 else again)
+
+    def _varying_ms(self, how: Vary) -> float:
+        return varying_ms(self.cases[0].inputs, self.cases[0].plans, how)
 
     def _repeat_kernel(self, calls: int) -> None:
         """So many calls. That they are over is not only said: the GPU has nothing more to do."""

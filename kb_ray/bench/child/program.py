@@ -23,6 +23,7 @@ from kb_ray.bench.child.cuda_ipc import attach_cuda, persisting_l2, reset_persis
 from kb_ray.bench.child.defaults import Defaults
 from kb_ray.bench.child.frames import Channel, Kind
 from kb_ray.bench.child.loading import Program
+from kb_ray.bench.child.plans import Plan, heard
 from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.sizing import estimate
 from kb_ray.bench.child.strides import fill_alike
@@ -38,12 +39,13 @@ HOARD_BYTES = 1 << 30
 
 
 class Slot:
-    """A named group of tensors with the tree they belong in, and the mappings to close with it."""
+    """A named group of tensors with the tree they belong in, how they may be changed, and mappings to close with it."""
 
     def __init__(self, tree: wire.Tree = None) -> None:
         self.tree = tree
         self.tensors: list[torch.Tensor] = []
         self.mappings: list[Any] = []
+        self.plans: list[Plan] = []
 
     def value(self) -> Any:
         return unflatten(self.tree, self.tensors)
@@ -128,7 +130,7 @@ class Server:
         slot.tensors += tensors
         slot.mappings += mappings
         if request["last"]:
-            slot.tree = request["tree"]
+            slot.tree, slot.plans = request["tree"], heard(request["plans"])
         return {}
 
     def draw(self, request: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.cases import Loaded, same_bytes
+from kb_ray.bench.child.cases import Case, Loaded, same_bytes
 from kb_ray.bench.child.children import Child, Died, Raised, TimedOut
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.frames import Kind
@@ -182,9 +182,9 @@ class ReferenceProcess:
             said = self._ask(Kind.SIZES, timeout_s, program=_SIZED, limit=limit)["bytes"]
             return {str(name): _count(size) for name, size in said.items()} if isinstance(said, dict) else {}
 
-    def put_timed(self, slot: str, tree: wire.Tree, inputs: list[torch.Tensor], timeout_s: float) -> None:
+    def put_timed(self, slot: str, case: Case, timeout_s: float) -> None:
         with self.lock, self._own_fault():
-            self._living().put(slot, tree, inputs, timeout_s)
+            self._living().put(slot, case.inputs_tree, case.inputs, timeout_s, case.plans)
 
     def time(self, loaded: Loaded, request: dict[str, Any], timeout_s: float) -> list[float]:
         """Event times (ms); `request` as `program.Server.time` wants it."""

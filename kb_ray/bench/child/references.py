@@ -17,6 +17,7 @@ from kb_ray.bench.child import blame, gate, hidden
 from kb_ray.bench.child.cases import Case, Loaded, finite, has_finite, mutates, same_bytes, size_of, task_key
 from kb_ray.bench.child.forking import Zygote
 from kb_ray.bench.child.inputs import NEW_SEED, Variant, instead_of, transform, variants
+from kb_ray.bench.child.plans import Plan, plans_of
 from kb_ray.bench.child.reference_process import Answer, ReferenceFailed, ReferenceProcess
 from kb_ray.bench.child.tolerance import tolerances
 from kb_ray.bench.protocol import BenchSettings
@@ -79,7 +80,9 @@ class References:
     def fresh(self, loaded: Loaded, settings: BenchSettings, near: Case | None = None) -> Case:
         """A case that nobody has seen before and that is not kept; `near`: nearly equal to that one."""
         with loaded.lock:
-            return self._make(loaded, variants(2)[1] if near else NEW_SEED, settings, near)
+            case = self._make(loaded, variants(2)[1] if near else NEW_SEED, settings, near)
+            case.plans = _planned(loaded, case.inputs)
+            return case
 
     def hidden(self, loaded: Loaded, name: str, settings: BenchSettings, first: Case) -> Case | None:
         """A case of what the task does not promise (`shape`, `dtype`, `weights`); None where its reference refuses."""
@@ -209,7 +212,7 @@ class References:
         with self.process.lock:
             self.process.ready(loaded, settings.timeout_s, settings.tf32)
             for name, case in zip(timed_slots(cases), cases, strict=True):
-                self.process.put_timed(name, case.inputs_tree, case.inputs, settings.timeout_s)
+                self.process.put_timed(name, case, settings.timeout_s)
 
     def time(
         self, loaded: Loaded, cases: list[Case], warmup: int, trials: int, settings: BenchSettings, compiled: bool
@@ -246,6 +249,14 @@ def timed_slots(cases: list[Case]) -> list[str]:
 def calls_of(cases: list[Case], compiled: bool = False) -> dict[str, Any]:
     """What a process is asked for calls that take turns over inputs lent before, none of them looked at."""
     return {"inputs": timed_slots(cases), "restore": mutates(cases), "compiled": compiled, "looks": []}
+
+
+def _planned(loaded: Loaded, inputs: list[torch.Tensor]) -> list[Plan]:
+    """How such inputs may be changed: looked at once for all of a task that have these shapes."""
+    kinds = tuple((tensor.dtype, tensor.shape) for tensor in inputs)
+    if loaded.planned is None or loaded.planned[0] != kinds:
+        loaded.planned = kinds, plans_of(inputs)
+    return loaded.planned[1]
 
 
 def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:

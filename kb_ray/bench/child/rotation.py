@@ -12,16 +12,18 @@ from typing import Any, Protocol
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.changes import Change, changes_of
+from kb_ray.bench.child.changes import Change, changes_by
+from kb_ray.bench.child.plans import Plan
 from kb_ray.bench.child.strides import duplicate, fill
 from kb_ray.bench.child.tree import unflatten
 
 
 class Held(Protocol):
-    """One set of values with the tree they belong in."""
+    """One set of values with the tree they belong in, and how these may be changed."""
 
     tree: wire.Tree
     tensors: list[torch.Tensor]
+    plans: list[Plan]
 
 
 class Rotation:
@@ -40,7 +42,8 @@ class Rotation:
             copies = [[duplicate(t) for t in held.tensors] for held in (sets[:1] if alike else sets)]
             self._work = copies * len(sets) if alike else copies
         self.values = [unflatten(held.tree, work) for held, work in zip(sets, self._work, strict=True)]
-        changes = {id(work): changes_of(work) for work in self._work}
+        plans = [sets[0].plans] * len(sets) if self._work[-1] is self._work[0] else [held.plans for held in sets]
+        changes = {id(work): changes_by(plan, work) for work, plan in zip(self._work, plans, strict=True)}
         self._changes = [changes[id(work)] for work in self._work]
 
     def prepare(self, call: int, looked_at: bool) -> None:

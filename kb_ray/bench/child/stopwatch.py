@@ -30,14 +30,13 @@ def take_times(
     found: Findings,
 ) -> Measured:  # fmt: skip
     """Both sides measured alone on the card, on inputs that nobody has seen. The child's exceptions pass through."""
-    with found.phase("timing_inputs"), card.slot.shared():
-        cases = [references.fresh(loaded, settings)]
-        if not loaded.large:
-            cases.append(references.fresh(loaded, settings, near=cases[0]))
-        references.lend_for_timing(loaded, cases, settings)
-        lent = references.process.serial
-        if settings.baseline == "compile":
-            settings = _compiled(references, loaded, cases, settings, found)
+    with found.phase("timing_inputs"):
+        cases = _cases(references, loaded, settings, card)
+        with card.slot.shared():
+            references.lend_for_timing(loaded, cases, settings)
+            lent = references.process.serial
+            if settings.baseline == "compile":
+                settings = _compiled(references, loaded, cases, settings, found)
 
     def lend_again() -> None:
         # Another task's reference may have failed meanwhile and taken the process with it.
@@ -48,11 +47,23 @@ def take_times(
         for slot, case in zip(timed_slots(cases), cases, strict=True):
             child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
         measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
+        with found.phase("timing_inputs"):
+            measurement.begin()
         return _alone(measurement, child, card, settings.timeout_s, lend_again, found)
     finally:
         # However it ends: nothing else would ever give these inputs back.
         with card.slot.shared(), suppress(ReferenceFailed):
             references.end_timing(cases, settings)
+
+
+def _cases(references: References, loaded: Loaded, settings: BenchSettings, card: Card) -> list[Case]:
+    """Two that take turns, or a large one; piece by piece, so that whoever waits to be alone need not wait for all."""
+    with card.slot.shared():
+        cases = [references.fresh(loaded, settings)]
+    if not loaded.large:
+        with card.slot.shared():
+            cases.append(references.fresh(loaded, settings, near=cases[0]))
+    return cases
 
 
 def _alone(

@@ -10,7 +10,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kb_ray.bench.child.changes import FEWEST, changes_of
+from kb_ray.bench.child import wire
+from kb_ray.bench.child.changes import Change, changes_by
+from kb_ray.bench.child.plans import FEWEST, heard, plans_of, told
+
+
+def changes_of(inputs: list[torch.Tensor]) -> list[Change]:
+    """As they are planned in one process and made in another."""
+    return changes_by(heard(wire.decode(wire.encode(told(plans_of(inputs))))), inputs)
 
 
 def _rising(t: torch.Tensor) -> bool:
@@ -175,7 +182,7 @@ def check_layout(name: str, device: str) -> None:
     change.put_back()
     assert _differing(x, before) == 0
     change.go_on()
-    assert 0 < _differing(x, before) <= 2 * most
+    assert 0 < _differing(x, before) <= 4 * most
 
 
 def test_hardly_two_calls_find_the_same() -> None:
@@ -214,6 +221,13 @@ def test_integers_are_left_to_the_floats_that_they_are_about_where_those_can_be_
         change.make()
         assert not torch.equal(positions, before)
         change.put_back()
+
+
+def test_of_hundreds_of_inputs_some_are_changed() -> None:
+    inputs = [torch.rand(40 + n % 7) for n in range(400)]
+    found = plans_of(inputs)
+    assert len(found) == len(changes_of(inputs)) == 64
+    assert all(inputs[plan.input].numel() == 46 for plan in found[:50]), "the largest"
 
 
 def test_of_several_integers_the_largest_alone_is_changed_and_none_that_counts_others() -> None:

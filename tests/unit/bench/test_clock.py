@@ -10,6 +10,7 @@ import torch
 from kb_ray.bench.child import changes, clock
 from kb_ray.bench.child.clock import agrees, claim_holds, per_call_ms
 from kb_ray.bench.child.limits import Limits
+from kb_ray.bench.child.plans import plans_of
 from kb_ray.bench.child.rotation import again, on_top
 
 H100 = Limits(bytes_per_s=3.35e12, l2_bytes=50 << 20, multiprocessors=132, clock_hz=1.98e9)
@@ -71,9 +72,10 @@ def test_what_changing_inputs_takes_is_of_those_that_are_changed(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(changes, "_put", put)
     floats, positions = [torch.rand(40) for _ in range(3)], torch.randperm(40)
-    assert clock.varying_ms([*floats, positions], on_top) == pytest.approx(3 * 0.02)
-    assert clock.varying_ms([*floats, positions], again) == pytest.approx(3 * 4 * 0.02)
-    assert clock.varying_ms([torch.rand(8)], again) == 0
+    given = [*floats, positions]
+    assert clock.varying_ms(given, plans_of(given), on_top) == pytest.approx(3 * 0.02)
+    assert clock.varying_ms(given, plans_of(given), again) == pytest.approx(3 * 2 * 0.02)
+    assert clock.varying_ms([torch.rand(8)], [], again) == 0
 
 
 def test_of_several_passes_the_shortest_of_each_length_counts(monkeypatch: pytest.MonkeyPatch) -> None:

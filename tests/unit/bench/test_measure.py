@@ -6,7 +6,7 @@ What is asked of either side, when, and what becomes of what it hands over; no t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,6 +18,7 @@ from kb_ray.bench.child.cases import Case, Loaded
 from kb_ray.bench.child.inputs import variants
 from kb_ray.bench.child.limits import Limits
 from kb_ray.bench.child.measure import Measured, Measurement
+from kb_ray.bench.child.plans import Plan, plans_of
 from kb_ray.bench.child.references import calls_of, timed_slots
 from kb_ray.bench.child.tolerance import Tolerance
 from kb_ray.bench.child.tree import flatten
@@ -57,11 +58,13 @@ class Side:
         self.server.flush = torch.zeros(8)
         self.doing = 0
         for slot, case in zip(timed_slots(cases), cases, strict=True):
-            self.put(slot, case.inputs_tree, case.inputs, 1.0)
+            self.put(slot, case.inputs_tree, case.inputs, 1.0, case.plans)
 
-    def put(self, slot: str, tree: wire.Tree, tensors: list[torch.Tensor], timeout_s: float) -> None:
+    def put(
+        self, slot: str, tree: wire.Tree, tensors: list[torch.Tensor], timeout_s: float, plans: Sequence[Plan] = ()
+    ) -> None:
         self.server.slots[slot] = held = program.Slot(tree)
-        held.tensors = [t.clone() for t in tensors]
+        held.tensors, held.plans = [t.clone() for t in tensors], list(plans)
 
     def refill(self, slot: str, tensors: list[torch.Tensor]) -> None:
         for held, new in zip(self.held(slot), tensors, strict=True):
@@ -127,7 +130,9 @@ def case(in_place: bool) -> Case:
     x = torch.rand(3000)
     (tree, tensors), (out_tree, outputs) = flatten([x]), flatten(x * 2)
     after = [x * 2] if in_place else None
-    return Case(variants(1)[0], tree, tensors, out_tree, outputs, after, [], [Tolerance(1e-6, 1e-6)])
+    made = Case(variants(1)[0], tree, tensors, out_tree, outputs, after, [], [Tolerance(1e-6, 1e-6)])
+    made.plans = plans_of(made.inputs)
+    return made
 
 
 def measured(run: Callable[[Side], Run], cases: list[Case], reference: Run = doubled) -> Measured:
@@ -138,9 +143,32 @@ def measured(run: Callable[[Side], Run], cases: list[Case], reference: Run = dou
     measurement = Measurement(
         child, "candidate", Reference(reference, cases), loaded, cases, settings, Machine()  # type: ignore[arg-type]
     )  # fmt: skip
+    measurement.begin()
     found = measurement.run()
     measurement.check(found)
     return found
+
+
+def test_what_the_first_timed_call_costs_is_spent_before_and_is_no_time() -> None:
+    cases = [case(False), case(False)]
+    child, called = Side(doubled, cases), list[int]()
+
+    def count(inputs: list[torch.Tensor]) -> torch.Tensor:
+        called.append(child.doing)
+        return doubled(inputs)
+
+    child.server.programs["candidate"] = Code(count)  # type: ignore[assignment]  # as above
+    measurement = Measurement(
+        child, "candidate", Reference(doubled, cases), Loaded("key", ADD_RELU, 0), cases,  # type: ignore[arg-type]
+        BenchSettings(device="cuda"), Machine(),  # type: ignore[arg-type]
+    )  # fmt: skip
+    measurement.begin()
+    rotation = child.server.rotation
+    assert rotation is not None
+    assert called == [program.Kind.TIME]
+    assert (measurement.kernel, measurement.calls) == ([], 0)
+    assert measurement.run().status is Status.OK
+    assert child.server.rotation is rotation, "what was made then is used"
 
 
 @pytest.mark.parametrize("count", [1, 2])

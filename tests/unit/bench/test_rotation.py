@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kb_ray.bench.child import wire
-from kb_ray.bench.child.changes import FEWEST
+from kb_ray.bench.child.plans import FEWEST, Plan, plans_of
 from kb_ray.bench.child.rotation import Rotation
 from kb_ray.bench.child.tree import flatten
 
@@ -18,10 +18,12 @@ from kb_ray.bench.child.tree import flatten
 class Set:
     tree: wire.Tree
     tensors: list[torch.Tensor]
+    plans: list[Plan]
 
 
 def held(*values: object) -> Set:
-    return Set(*flatten(list(values)))
+    tree, tensors = flatten(list(values))
+    return Set(tree, tensors, plans_of(tensors))
 
 
 def test_sets_take_turns_in_one_piece_of_memory_and_hardly_two_calls_find_the_same() -> None:
