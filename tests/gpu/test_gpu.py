@@ -134,8 +134,9 @@ def test_nothing_is_left_on_the_gpu(gpu_evaluator: Evaluator) -> None:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         listed = subprocess.run(
-            ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"], capture_output=True, text=True
-        )
+            ["nvidia-smi", "-i", "0", "--query-compute-apps=pid", "--format=csv,noheader"],
+            capture_output=True, text=True,
+        )  # fmt: skip
         # What other tests have drawn with is in this process.
         if not {*listed.stdout.split()} - {str(os.getpid())}:
             return

@@ -45,7 +45,7 @@ def take_times(
 
     try:
         for slot, case in zip(timed_slots(cases), cases, strict=True):
-            child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s)
+            child.put(slot, case.inputs_tree, case.inputs, settings.timeout_s, case.plans)
         measurement = Measurement(child, program, references, loaded, cases, settings, card.machine)
         with found.phase("timing_inputs"):
             measurement.begin()
