@@ -14,8 +14,8 @@ import torch
 
 from kb_ray.bench.child.plans import Exchange, Plan, Step, words
 
-_DRAWN = 4096
-"""Exchanges that are drawn before the first: one costs two launches then, for all of its slices."""
+_DRAWN, _FEWEST = 4096, 64
+"""Exchanges that are drawn before the first, of all inputs and of one: one costs two launches then."""
 _draw = random.SystemRandom()
 """Candidates may seed any other, and processes that were forked share it."""
 _select, _put, _copy = torch.index_select, torch.Tensor.index_copy_, torch.Tensor.copy_
@@ -40,8 +40,10 @@ class Change(Protocol):
 
 def changes_by(plans: Sequence[Plan], inputs: Sequence[torch.Tensor]) -> list[Change]:
     """What is planned for such inputs, made of these."""
+    # Of many inputs each needs fewer: what a call finds is one of them all.
+    drawn = max(_FEWEST, _DRAWN // max(1, len(plans)))
     return [
-        _Exchange(inputs[plan.input], plan) if isinstance(plan, Exchange) else _Step(inputs[plan.input], plan)
+        _Exchange(inputs[plan.input], plan, drawn) if isinstance(plan, Exchange) else _Step(inputs[plan.input], plan)
         for plan in plans
     ]
 
@@ -49,10 +51,10 @@ def changes_by(plans: Sequence[Plan], inputs: Sequence[torch.Tensor]) -> list[Ch
 class _Exchange:
     """Two pairs of slices across some axes change places at once. Done twice it is undone."""
 
-    def __init__(self, tensor: torch.Tensor, plan: Exchange) -> None:
-        self._words, self._axes = words(tensor), plan.axes
+    def __init__(self, tensor: torch.Tensor, plan: Exchange, count: int) -> None:
+        self._words, self._axes, self._count = words(tensor), plan.axes, count
         # On the host, where nothing must be loaded for it.
-        places = (_drawn(plan)[:, :, None] * plan.width + torch.arange(plan.width)).flatten(1)
+        places = (_drawn(plan, count)[:, :, None] * plan.width + torch.arange(plan.width)).flatten(1)
         self._to, self._from = (p.to(tensor.device) for p in (places, places.roll(2 * plan.width, 1)))
         self._last = -1
         self._made = False
@@ -64,7 +66,7 @@ class _Exchange:
 
     def go_on(self) -> None:
         self._made = False
-        self._last = _another(_DRAWN, self._last)
+        self._last = _another(self._count, self._last)
         self._exchange()
 
     def put_back(self) -> None:
@@ -80,14 +82,14 @@ class _Exchange:
             _put(self._words, axis, self._to[self._last], _select(self._words, axis, self._from[self._last]))
 
 
-def _drawn(plan: Exchange) -> torch.Tensor:
-    """Numbers of slices, four a row, the first two of which change places with the others.
+def _drawn(plan: Exchange, count: int) -> torch.Tensor:
+    """Numbers of slices, four in each of so many rows, the first two of which change places with the others.
 
     One pair of each row certainly matters, and a second, so that hardly two calls ever find the same.
     """
     draw, pairs = torch.Generator().manual_seed(_draw.getrandbits(63)), torch.tensor(plan.pairs)
-    first = pairs[torch.tensor(plan.unlike)[_integers(len(plan.unlike), (_DRAWN,), generator=draw)]]
-    second = pairs[_integers(len(pairs), (_DRAWN,), generator=draw)]
+    first = pairs[torch.tensor(plan.unlike)[_integers(len(plan.unlike), (count,), generator=draw)]]
+    second = pairs[_integers(len(pairs), (count,), generator=draw)]
     meet = (first[:, :, None] == second[:, None, :]).flatten(1).any(1, keepdim=True)
     return torch.stack([first, torch.where(meet, first, second)], 2).flatten(1)
 
