@@ -108,14 +108,19 @@ class Machine:
         return Environment(device="cuda")
 
 
-@pytest.fixture(autouse=True)
-def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def play_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What timing asks of CUDA, without any: events that are clocks, and nobody else on the card."""
     monkeypatch.setattr(torch.cuda, "Event", Clock)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
     monkeypatch.setattr(program, "reset_persisting_l2", lambda: None)
     monkeypatch.setattr(program, "persisting_l2", lambda: 0)
     monkeypatch.setattr(measure, "is_quiet", lambda _: True)
+
+
+@pytest.fixture(autouse=True)
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    play_a_gpu(monkeypatch)
 
 
 def doubled(inputs: list[torch.Tensor]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kb_ray.bench.child import measure, program, stopwatch
+from kb_ray.bench.child import stopwatch
 from kb_ray.bench.child.card import Card
 from kb_ray.bench.child.cases import Case, Loaded
 from kb_ray.bench.child.findings import Findings
@@ -16,7 +16,7 @@ from kb_ray.bench.child.references import timed_slots
 from kb_ray.bench.protocol import BenchRequest, BenchSettings
 from kb_ray.records import Status
 from tests.fixtures_bench import ADD_RELU
-from tests.unit.bench.test_measure import Clock, Code, Machine, Reference, Run, Side, case, doubled
+from tests.unit.bench.test_measure import Code, Machine, Reference, Run, Side, case, doubled, play_a_gpu
 
 
 class Lender(Reference):
@@ -45,13 +45,8 @@ class Lender(Reference):
 
 @pytest.fixture(autouse=True)
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Clock)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
-    monkeypatch.setattr(program, "reset_persisting_l2", lambda: None)
-    monkeypatch.setattr(program, "persisting_l2", lambda: 0)
-    for module in (measure, stopwatch):
-        monkeypatch.setattr(module, "is_quiet", lambda *_: True)
+    play_a_gpu(monkeypatch)
+    monkeypatch.setattr(stopwatch, "is_quiet", lambda: True)
 
 
 def timed(run: Run, large: bool) -> Status:
