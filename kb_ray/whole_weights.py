@@ -14,6 +14,8 @@ from kb_ray.errors import ConfigError
 from kb_ray.out_of_memory import ran_out
 
 _INSTALL = "pip install 'kb-ray[train]'"
+_EIGHT_BITS = "bitsandbytes"
+"""Not among those of `train`: it is large, and needed for --load-in-8bit alone."""
 _AGAIN = "copy or save it again, or name another"
 _RECOMPUTED = ("rotary_emb.inv_freq",)
 """Ends of names that old files hold though no model reads them."""
@@ -40,7 +42,8 @@ def read(what: str, part: str, how: Callable[[], _Loaded]) -> _Loaded:
 
 def packages_missing(what: str, error: ImportError) -> ConfigError:
     """To be raised where `what` needs a package that is not installed."""
-    return ConfigError(f"{what} needs more packages ({one_line(error)}): {_INSTALL}")
+    install = f"pip install {_EIGHT_BITS}" if _EIGHT_BITS in str(error) else _INSTALL
+    return ConfigError(f"{what} needs more packages ({one_line(error)}): {install}")
 
 
 def refuse_parts(
