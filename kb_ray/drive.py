@@ -21,7 +21,7 @@ from kb_ray.errors import InfraError
 from kb_ray.model.completer import Completer
 from kb_ray.prompts.budget import Messages
 from kb_ray.prompts.opening import PromptSetting, opening_messages
-from kb_ray.records import REDONE_ON_RESUME, Episode, Retrieved, Task, Verdict
+from kb_ray.records import REDONE_ON_RESUME, Episode, Retrieved, StopReason, Task, Verdict
 from kb_ray.refine import (
     Ask,
     Evaluate,
@@ -151,7 +151,9 @@ class Drive:
         tally = self._tally
         if tally.finished and tally.to_redo == tally.finished:
             return Ending("failing", f"every episode failed, the last with: {tally.last_failure}", exit_code=1)
-        return Ending("done")
+        # Where no question fitted into the model's window nothing was done, nor would it be by the same command again.
+        full = tally.stop_reasons[StopReason.CONTEXT.value]
+        return Ending("done", exit_code=1 if full and full == tally.finished and not tally.statuses else 0)
 
     def stop(self, ending: Ending) -> None:
         """Begins nothing new from now on. The first reason counts, but a signal's takes its place. What is no budget

@@ -22,6 +22,7 @@ from kb_ray.traces.views import reading_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kb_ray.config import RunConfig
     from kb_ray.drive import Ending
     from kb_ray.preflight import Ready
 
@@ -44,7 +45,7 @@ def plan_text(ready: Ready) -> str:
         "episodes": f"{len(ready.planned)} planned{of_all}: {tasks}",
         "to do": f"{len(ready.work)}; {begun}" + (f"; {len(ready.again)} to try once more" if ready.again else ""),
         "model": ready.model.model + ("" if config.scripted or ready.model.in_process else f" at {config.vllm_url}"),
-        "turns": f"up to {config.turns}, target speedup {config.target_speedup:g}",
+        "turns": f"up to {config.turns}{_single(config)}, target speedup {config.target_speedup:g}",
         "device": _device_text(ready),
         **({"examples": ready.examples.summary} if ready.examples else {}),
         "output": ready.store.uri,
@@ -52,6 +53,12 @@ def plan_text(ready: Ready) -> str:
     if ready.cluster is not None and ready.cluster.dashboard:
         rows["ray"] = f"dashboard at http://{ready.cluster.dashboard}; workers are named kb-bench-{run.run_id}-N"
     return "\n".join(f"{name + ':':10}{value}" for name, value in rows.items())
+
+
+def _single(config: RunConfig) -> str:
+    """What one turn is due to, where more were asked for."""
+    given = "max_turns" in config.model_fields_set and not config.multi_turn and config.max_turns > 1
+    return " (--max-turns counts with --multi-turn alone)" if given else ""
 
 
 def first_prompt_text(ready: Ready) -> str:
@@ -117,10 +124,11 @@ def summary_text(ready: Ready, tally: Tally, ending: Ending, written: int) -> st
     elif tally.to_redo:
         why = f", the last with: {_short(tally.last_failure)}" if tally.last_failure else ""
         lines.append(f"to redo:   {tally.to_redo} failed episodes{why}; start the same command again to redo them")
+    terse = "" if ready.config.prompt == "terse" else ", or take --prompt terse"
     if full := tally.stop_reasons[StopReason.CONTEXT.value]:
         lines.append(
             f"window:    {full} episodes had no room left in the model's window for one more prompt and --max-tokens: "
-            "lower --max-tokens, or take --prompt terse, into another --output"
+            f"lower --max-tokens{terse}, into another --output"
         )
     return "\n".join(lines)
 

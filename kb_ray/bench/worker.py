@@ -166,12 +166,20 @@ class Worker:
         return ray.remote(BenchActor).options(**options).remote(*arguments)
 
     async def _kill(self) -> None:
-        """Ends the actor for good and waits until Ray has let go of its name."""
-        ray.kill(self._actor, no_restart=True)
-        end = time.monotonic() + _STOP_S
-        while time.monotonic() < end:
-            try:
-                ray.get_actor(self.name)
-            except ValueError:
-                return
-            await asyncio.sleep(0.02)
+        """Ends the actor for good and waits until Ray has let go of its name.
+
+        In a thread of its own: where the cluster's head is gone Ray's calls wait for it, and the run must be able to end.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(_end_actor, self._actor, self.name), 2 * _STOP_S)
+
+
+def _end_actor(actor: Any, name: str) -> None:
+    ray.kill(actor, no_restart=True)
+    end = time.monotonic() + _STOP_S
+    while time.monotonic() < end:
+        try:
+            ray.get_actor(name)
+        except ValueError:
+            return
+        time.sleep(0.02)

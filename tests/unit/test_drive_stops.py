@@ -16,7 +16,8 @@ import pytest
 from kb_ray import drive as driver
 from kb_ray.bench.protocol import BenchRequest
 from kb_ray.drive import Ending
-from kb_ray.errors import InfraError, StoreError
+from kb_ray.errors import ContextError, InfraError, StoreError
+from kb_ray.model.completer import Request
 from kb_ray.records import Completion, Environment, Episode, Stage, Status, StopReason, Turn, Verdict
 from kb_ray.tally import Tally
 from tests.unit.drive_stand_ins import BAD, GOOD, Bench, StandInPool, WatchedModel, assert_exactly_once, script
@@ -150,6 +151,27 @@ async def test_a_model_failure_ends_its_episode_only(tmp_path: Path) -> None:
         StopReason.SUCCESS_UNTIMED: 2,
         StopReason.MODEL_ERROR: 1,
     }
+
+
+class _Small(WatchedModel):
+    """Holds no question, or not the one of the first task."""
+
+    def __init__(self, path: Path, first_alone: bool) -> None:
+        super().__init__(path)
+        self.first_alone = first_alone
+
+    async def complete(self, request: Request) -> Completion:
+        if request.task_id == "folder/t0" or not self.first_alone:
+            raise ContextError("the prompt is too long")
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize(("first_alone", "exit_code"), [(False, 1), (True, 0)])
+async def test_a_run_without_room_for_any_question_is_no_success(
+    tmp_path: Path, first_alone: bool, exit_code: int
+) -> None:
+    ending = await Bench(tmp_path, _Small(script(tmp_path, GOOD), first_alone), StandInPool()).run(3)
+    assert (ending.kind, ending.exit_code) == ("done", exit_code)
 
 
 async def test_a_run_of_failures_only_is_no_success(tmp_path: Path) -> None:

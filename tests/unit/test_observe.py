@@ -9,6 +9,7 @@ import io
 import os
 import pty
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,21 @@ async def test_the_summary_says_what_to_lower_where_the_window_was_full(checked:
     assert last.startswith("window:    2 episodes ")
     assert "lower --max-tokens" in last
     assert "window:" not in observe.summary_text(checked, counted(episode(Status.OK)), Ending("done"), written=1)
+
+
+async def test_terse_is_no_advice_for_whom_it_was_too_long(checked: Ready) -> None:
+    terse = replace(checked, config=checked.config.model_copy(update={"prompt": "terse"}))
+    last = observe.summary_text(terse, counted(episode(stop_reason=StopReason.CONTEXT)), Ending("done"), 1)
+    assert last.endswith("lower --max-tokens, into another --output")
+
+
+async def test_turns_that_were_asked_for_by_their_number_alone_are_told(checked: Ready) -> None:
+    assert "turns:    up to 1, target" in observe.plan_text(checked)
+    given = checked.config.model_dump(exclude_unset=True) | {"max_turns": 3}
+    text = observe.plan_text(replace(checked, config=RunConfig(**given)))
+    assert "turns:    up to 1 (--max-turns counts with --multi-turn alone), target" in text
+    text = observe.plan_text(replace(checked, config=RunConfig(**given, multi_turn=True)))
+    assert "turns:    up to 3, target" in text
 
 
 async def test_the_summary_names_the_files_that_hold_all_episodes(checked: Ready) -> None:

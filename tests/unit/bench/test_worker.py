@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
+import ray
 
 from kb_ray.bench.actor import Reply
 from kb_ray.bench.protocol import BenchRequest, judged
@@ -48,3 +51,20 @@ async def test_one_on_another_candidate_or_program_is_a_failure_of_ours(what: st
 async def test_an_answer_to_another_request_is_a_failure_of_ours() -> None:
     reply = await answering(Reply(request_id="8", verdict=about(judged(ADD_RELU, "mine")))).ask(REQUEST, 5.0)
     assert (reply.verdict, reply.infra) == (None, "worker-0 answered request 8 in place of this one")
+
+
+async def test_where_ray_does_not_answer_the_run_can_end_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = threading.Event()
+
+    def wait(*_: object, **__: object) -> None:
+        gone.wait(5.0)
+        raise ValueError
+
+    monkeypatch.setattr(ray, "kill", lambda *_, **__: None)
+    monkeypatch.setattr(ray, "get_actor", wait)
+    ending = asyncio.create_task(answering(Reply(request_id="7"))._kill())
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    assert not ending.done(), "it waits, and nothing else has to"
+    gone.set()
+    await asyncio.wait_for(ending, 5.0)
