@@ -168,7 +168,7 @@ class Worker:
     async def _kill(self) -> None:
         """Ends the actor for good and waits until Ray has let go of its name.
 
-        In a thread of its own: where the cluster's head is gone Ray's calls wait for it, and the run must be able to end.
+        In a thread of its own: where the cluster's head is gone Ray's calls wait for it, and the run must still end.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(_end_actor, self._actor, self.name), 2 * _STOP_S)
