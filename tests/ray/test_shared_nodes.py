@@ -14,7 +14,7 @@ from kb_ray.bench import watch
 from kb_ray.bench.placement import place
 from kb_ray.bench.worker import Worker
 
-ray.init(num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
+ray.init("local", num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
 watch.LOOK_EVERY_S = 1.0
 
 class Other:
