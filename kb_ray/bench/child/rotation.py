@@ -42,8 +42,10 @@ class Rotation:
             copies = [[duplicate(t) for t in held.tensors] for held in (sets[:1] if alike else sets)]
             self._work = copies * len(sets) if alike else copies
         self.values = [unflatten(held.tree, work) for held, work in zip(sets, self._work, strict=True)]
-        plans = [sets[0].plans] * len(sets) if self._work[-1] is self._work[0] else [held.plans for held in sets]
-        changes = {id(work): changes_by(plan, work) for work, plan in zip(self._work, plans, strict=True)}
+        changes: dict[int, list[Change]] = {}
+        for held, work in zip(sets, self._work, strict=True):
+            if id(work) not in changes:
+                changes[id(work)] = changes_by(held.plans, work)
         self._changes = [changes[id(work)] for work in self._work]
 
     def prepare(self, call: int, looked_at: bool) -> None:
